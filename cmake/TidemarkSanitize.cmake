@@ -1,0 +1,15 @@
+# tidemark_sanitize(TARGET): instrument TARGET as TIDEMARK_SANITIZE asks. Called for the daemon's and
+# the client's libraries and programs and for unit tests, never for the agent or the simulated stack.
+function(tidemark_sanitize target)
+  if(TIDEMARK_SANITIZE STREQUAL "address")
+    set(flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  elseif(TIDEMARK_SANITIZE STREQUAL "thread")
+    set(flags -fsanitize=thread)
+  elseif(TIDEMARK_SANITIZE)
+    message(FATAL_ERROR "TIDEMARK_SANITIZE is '${TIDEMARK_SANITIZE}': use address or thread")
+  else()
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE ${flags})
+  target_link_options(${target} PRIVATE ${flags})
+endfunction()
