@@ -31,6 +31,7 @@
 #include "base/proc_root.h"
 #include "base/result.h"
 #include "daemon/snapshot/memory_class.h"
+#include "wire/entry_point.h"
 
 namespace tidemark {
 
@@ -92,6 +93,8 @@ struct BpfSite {
   uint64_t live_count = 0;
   uint64_t allocated_bytes = 0;  // ever, since attach
   uint64_t allocated_count = 0;
+  uint64_t min_block_bytes = 0;  // of all blocks ever seen here; equal to max: "36 x 256 MiB"
+  uint64_t max_block_bytes = 0;
   uint64_t resident_bytes = 0;  // host classes only: growth by sampled page faults, an estimate
 };
 
@@ -111,8 +114,7 @@ struct BpfTotal {
 // Calls of one driver entry point. kWitness: counted at entry, whatever the call returned. kLedger:
 // the same, and `failed` of them returned an error.
 struct BpfEntryPoint {
-  std::string_view name;  // "cuMemHostAlloc"; static storage
-  MemoryClass memory_class = MemoryClass::kDevice;
+  wire::EntryPoint entry_point = wire::EntryPoint::kMemAlloc;
   uint64_t calls = 0;
   uint64_t requested_bytes = 0;  // 0 for frees
   uint64_t failed_calls = 0;

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
+// Probes on the memory calls of libcuda. One program for every entry, one for every return; what
+// they do for an entry point stands in the probe's cookie (libcuda_intf.h).
+//
+// Order is what makes the ledger right. Reports go through one ring, in the order of their
+// reservation. A free is reported when it begins, before the driver can hand its address out again;
+// an allocation when it has returned. So the free of an address always comes before the allocation
+// that reuses it, whatever the threads do.
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "bpf/libcuda_intf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+// TM_ARGS rounded up, so that an index can be bounded by a mask.
+#define ARG_SLOTS 8
+
+// Set by the daemon before loading: above this much unread data the reader is woken.
+const volatile __u64 wake_above_bytes = 1 << 20;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct tm_cuda_process);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} reports SEC(".maps");
+
+// The call a thread is in. Task storage, not a hash keyed by thread: it cannot fill up, and what a
+// thread leaves behind when it dies inside a call goes with it.
+struct pending_call {
+	__u64 sp; // stack pointer at entry; 0: not in a call
+	__u64 cookie;
+	__u64 args[ARG_SLOTS];
+	__u64 stack;
+	__u32 generation;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct pending_call);
+} pending SEC(".maps");
+
+// Stacks that were reported already.
+struct stack_key {
+	__u64 id;
+	__u32 pid;
+	__u32 generation;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct stack_key);
+	__type(value, __u8);
+} known_stacks SEC(".maps");
+
+static __always_inline void lose(struct tm_cuda_process *process, enum tm_loss cause)
+{
+	__sync_fetch_and_add(&process->losses[cause], 1);
+}
+
+// A wake-up costs the probed thread an interrupt, so the reader comes by itself and is called only
+// when the ring fills faster than that.
+static __always_inline __u64 wake_flags(void)
+{
+	return bpf_ringbuf_query(&reports, BPF_RB_AVAIL_DATA) > wake_above_bytes ?
+		       BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void fill_head(struct tm_cuda_report *head, __u32 kind, __u32 generation)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+
+	head->kind = kind;
+	head->generation = generation;
+	head->pid = id >> 32;
+	head->tid = (__u32)id;
+	head->time_ns = bpf_ktime_get_ns();
+}
+
+// Argument by position, 1 the first; anything else is one of the two zeros behind the last.
+static __always_inline __u64 argument(const __u64 args[ARG_SLOTS], __u32 position)
+{
+	return args[(position - 1) & (ARG_SLOTS - 1)];
+}
+
+static __always_inline void read_arguments(struct pt_regs *ctx, __u64 args[ARG_SLOTS])
+{
+	args[0] = PT_REGS_PARM1(ctx);
+	args[1] = PT_REGS_PARM2(ctx);
+	args[2] = PT_REGS_PARM3(ctx);
+	args[3] = PT_REGS_PARM4(ctx);
+	args[4] = PT_REGS_PARM5(ctx);
+	args[5] = ctx->r9;
+	args[6] = 0;
+	args[7] = 0;
+}
+
+// Walks the caller's stack, reports it when it is new, and returns its id (0: not known).
+static __noinline __u64 report_stack(struct pt_regs *ctx, __u32 generation)
+{
+	__u64 ip[TM_STACK_FRAMES] = {};
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct tm_cuda_process *process = bpf_map_lookup_elem(&processes, &pid);
+	struct tm_cuda_stack *report;
+	struct stack_key key = {};
+	__u64 hash = 0xcbf29ce484222325ull;
+	__u32 frames = 0;
+	__u8 one = 1;
+	long bytes;
+
+	if (!process)
+		return 0;
+	// At entry nothing is pushed yet: the frame-pointer walk starts at the caller's frame and
+	// would miss the caller itself, whose address still lies on top of the stack.
+	bytes = bpf_get_stack(ctx, ip, sizeof(ip), BPF_F_USER_STACK);
+	if (bytes < 8) {
+		lose(process, TM_LOSS_STACK_UNREAD);
+		return 0;
+	}
+	bpf_probe_read_user(&ip[0], sizeof(ip[0]), (void *)PT_REGS_SP(ctx));
+	frames = bytes / 8;
+	for (int i = 0; i < TM_STACK_FRAMES; i++)
+		hash = (hash ^ ip[i]) * 0x100000001b3ull;
+	if (!hash)
+		hash = 1;
+
+	key.id = hash;
+	key.pid = pid;
+	key.generation = generation;
+	if (bpf_map_lookup_elem(&known_stacks, &key))
+		return hash;
+	report = bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
+	if (!report) {
+		lose(process, TM_LOSS_RING_FULL);
+		return 0;
+	}
+	fill_head(&report->head, TM_REPORT_STACK, generation);
+	report->id = hash;
+	report->frames = frames;
+	report->pad = 0;
+	__builtin_memcpy(report->ip, ip, sizeof(ip));
+	bpf_ringbuf_submit(report, wake_flags());
+	// Without room it will be reported again with the next call: costly, not wrong.
+	if (bpf_map_update_elem(&known_stacks, &key, &one, BPF_ANY))
+		lose(process, TM_LOSS_STACKS_FULL);
+	return hash;
+}
+
+SEC("uprobe")
+int libcuda_enter(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct tm_cuda_process *process = bpf_map_lookup_elem(&processes, &pid);
+	struct pending_call *call;
+	__u64 cookie, bytes, sp = PT_REGS_SP(ctx);
+	__u64 args[ARG_SLOTS];
+	__u32 fn;
+
+	if (!process)
+		return 0;
+	cookie = bpf_get_attach_cookie(ctx);
+	fn = TM_COOKIE_FN(cookie) & (TM_MAX_ENTRY_POINTS - 1);
+	read_arguments(ctx, args);
+
+	call = NULL;
+	if (cookie & TM_COOKIE_LEDGER) {
+		call = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), NULL,
+					    BPF_LOCAL_STORAGE_GET_F_CREATE);
+		// A deeper stack pointer than the pending call's: libcuda calls itself.
+		if (call && call->sp > sp && call->generation == process->generation) {
+			lose(process, TM_LOSS_NESTED);
+			return 0;
+		}
+	}
+
+	bytes = argument(args, TM_COOKIE_BYTES_ARG(cookie));
+	if (TM_COOKIE_FACTOR_ARG(cookie))
+		bytes *= argument(args, TM_COOKIE_FACTOR_ARG(cookie));
+	__sync_fetch_and_add(&process->counts[fn].calls, 1);
+	__sync_fetch_and_add(&process->counts[fn].requested_bytes, bytes);
+	if (!(cookie & TM_COOKIE_LEDGER))
+		return 0;
+
+	if (!call) {
+		lose(process, TM_LOSS_NO_PENDING);
+	} else {
+		if (call->sp && call->generation == process->generation)
+			lose(process, TM_LOSS_ABANDONED);
+		call->sp = sp;
+		call->cookie = cookie;
+		call->generation = process->generation;
+		__builtin_memcpy(call->args, args, sizeof(call->args));
+		call->stack = 0;
+		if (cookie & TM_COOKIE_STACK)
+			call->stack = report_stack(ctx, process->generation);
+	}
+	if (cookie & TM_COOKIE_AT_ENTRY) {
+		struct tm_cuda_call *report =
+			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
+
+		if (!report) {
+			lose(process, TM_LOSS_RING_FULL);
+			return 0;
+		}
+		fill_head(&report->head, TM_REPORT_ENTER, process->generation);
+		report->fn = fn;
+		report->result = 0;
+		__builtin_memcpy(report->args, args, sizeof(report->args));
+		report->out[0] = 0;
+		report->out[1] = 0;
+		report->stack = 0;
+		bpf_ringbuf_submit(report, wake_flags());
+	}
+	return 0;
+}
+
+static __always_inline void fill_return(struct tm_cuda_call *report, struct pending_call *call,
+					__u32 kind, __s32 result, struct tm_cuda_process *process)
+{
+	__u32 out1 = TM_COOKIE_OUT1_ARG(call->cookie);
+	__u32 out2 = TM_COOKIE_OUT2_ARG(call->cookie);
+
+	fill_head(&report->head, kind, process->generation);
+	report->fn = TM_COOKIE_FN(call->cookie);
+	report->result = result;
+	__builtin_memcpy(report->args, call->args, sizeof(report->args));
+	report->out[0] = 0;
+	report->out[1] = 0;
+	report->stack = call->stack;
+	if (result)
+		return;
+	if (out1 && bpf_probe_read_user(&report->out[0], 8,
+					(void *)argument(call->args, out1)))
+		lose(process, TM_LOSS_UNREADABLE);
+	if (out2 && bpf_probe_read_user(&report->out[1], 8,
+					(void *)argument(call->args, out2)))
+		lose(process, TM_LOSS_UNREADABLE);
+}
+
+SEC("uretprobe")
+int libcuda_return(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct tm_cuda_process *process = bpf_map_lookup_elem(&processes, &pid);
+	__s32 result = (__s32)PT_REGS_RC(ctx);
+	struct pending_call *call;
+	__u32 blob;
+
+	if (!process)
+		return 0;
+	call = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), NULL, 0);
+	// The return took the return address off the stack. Another value: the return of a nested
+	// call, or of one that began before the probes were on.
+	if (!call || call->sp + 8 != PT_REGS_SP(ctx) || call->generation != process->generation)
+		return 0;
+	call->sp = 0;
+	if (result)
+		__sync_fetch_and_add(
+			&process->counts[TM_COOKIE_FN(call->cookie) & (TM_MAX_ENTRY_POINTS - 1)]
+				 .failed_calls, 1);
+	// Reported at entry, and it succeeded: nothing to add.
+	if ((call->cookie & TM_COOKIE_AT_ENTRY) && !result)
+		return 0;
+
+	blob = TM_COOKIE_BLOB_ARG(call->cookie);
+	if (blob && !result) {
+		struct tm_cuda_call_blob *report =
+			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
+
+		if (!report) {
+			lose(process, TM_LOSS_RING_FULL);
+			return 0;
+		}
+		fill_return(&report->call, call, TM_REPORT_RETURN_BLOB, result, process);
+		if (bpf_probe_read_user(report->blob, sizeof(report->blob),
+					(void *)argument(call->args, blob))) {
+			// The structure may end near the end of a mapping: 40 bytes hold every
+			// field that is used of the shortest ones.
+			__builtin_memset(report->blob, 0, sizeof(report->blob));
+			if (bpf_probe_read_user(report->blob, 40,
+						(void *)argument(call->args, blob)))
+				lose(process, TM_LOSS_UNREADABLE);
+		}
+		bpf_ringbuf_submit(report, wake_flags());
+	} else {
+		struct tm_cuda_call *report =
+			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
+
+		if (!report) {
+			lose(process, TM_LOSS_RING_FULL);
+			return 0;
+		}
+		fill_return(report, call, TM_REPORT_RETURN, result, process);
+		bpf_ringbuf_submit(report, wake_flags());
+	}
+	return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
+/* What libcuda.bpf.c and the daemon share: how a call is described to the probe, and what the probe
+ * reports. The probe knows no entry point by name: everything it needs about one stands in the
+ * cookie of its probe, everything else is decoded in user space. */
+#ifndef TIDEMARK_BPF_LIBCUDA_INTF_H_
+#define TIDEMARK_BPF_LIBCUDA_INTF_H_
+
+#include <linux/types.h>
+
+/* Cookie of an entry probe and of a return probe:
+ *   bits 0-7    entry point number, below TM_MAX_ENTRY_POINTS
+ *   bits 8-11   position of the bytes argument (1 is the first, 0 none)
+ *   bits 12-15  position of an argument to multiply the bytes by (pitch: height)
+ *   bits 16-19  position of a first pointer to a result, read at return (8 bytes)
+ *   bits 20-23  position of a second one
+ *   bits 24-27  position of a pointer to a structure, read at return (TM_BLOB_BYTES)
+ *   bits 32-    flags below */
+#define TM_COOKIE_FN(c) ((c) & 0xff)
+#define TM_COOKIE_BYTES_ARG(c) (((c) >> 8) & 0xf)
+#define TM_COOKIE_FACTOR_ARG(c) (((c) >> 12) & 0xf)
+#define TM_COOKIE_OUT1_ARG(c) (((c) >> 16) & 0xf)
+#define TM_COOKIE_OUT2_ARG(c) (((c) >> 20) & 0xf)
+#define TM_COOKIE_BLOB_ARG(c) (((c) >> 24) & 0xf)
+#define TM_COOKIE_LEDGER (1ull << 32)    /* pair with the return; else only count */
+#define TM_COOKIE_AT_ENTRY (1ull << 33)  /* report when the call begins, later only a failure */
+#define TM_COOKIE_STACK (1ull << 34)     /* report the call stack */
+
+#define TM_MAX_ENTRY_POINTS 64
+#define TM_ARGS 6
+#define TM_BLOB_BYTES 128
+#define TM_STACK_FRAMES 32
+
+enum tm_loss {
+	TM_LOSS_RING_FULL,      /* a report did not fit */
+	TM_LOSS_NO_PENDING,     /* no memory to remember a call until its return */
+	TM_LOSS_NESTED,         /* a call made by libcuda inside another: not counted twice */
+	TM_LOSS_ABANDONED,      /* a call that never returned: longjmp, cancelled */
+	TM_LOSS_UNREADABLE,     /* a result or structure could not be read at return */
+	TM_LOSS_STACKS_FULL,    /* no room to remember a new call stack */
+	TM_LOSS_STACK_UNREAD,   /* the stack could not be walked */
+	TM_LOSS_COUNT
+};
+
+struct tm_entry_point_count {
+	__u64 calls;
+	__u64 requested_bytes;
+	__u64 failed_calls;
+};
+
+/* One watched process; the key is its pid. Counts only grow. */
+struct tm_cuda_process {
+	__u32 generation; /* tells a process from a later one with the same pid */
+	__u32 pad;
+	struct tm_entry_point_count counts[TM_MAX_ENTRY_POINTS];
+	__u64 losses[TM_LOSS_COUNT];
+};
+
+enum tm_cuda_report_kind {
+	TM_REPORT_ENTER = 1,  /* struct tm_cuda_call, at entry: result and out are 0 */
+	TM_REPORT_RETURN = 2, /* struct tm_cuda_call, at return */
+	TM_REPORT_RETURN_BLOB = 3, /* struct tm_cuda_call_blob, at return */
+	TM_REPORT_STACK = 4,  /* struct tm_cuda_stack, before the first call that names it */
+};
+
+struct tm_cuda_report {
+	__u32 kind;
+	__u32 generation;
+	__u32 pid;
+	__u32 tid;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+};
+
+struct tm_cuda_call {
+	struct tm_cuda_report head;
+	__u32 fn;
+	__s32 result;
+	__u64 args[TM_ARGS];
+	__u64 out[2];
+	__u64 stack; /* id of a stack reported before; 0: not known */
+};
+
+struct tm_cuda_call_blob {
+	struct tm_cuda_call call;
+	__u8 blob[TM_BLOB_BYTES];
+};
+
+struct tm_cuda_stack {
+	struct tm_cuda_report head;
+	__u64 id;
+	__u32 frames; /* used entries of ip */
+	__u32 pad;
+	__u64 ip[TM_STACK_FRAMES]; /* innermost first; ip[0] is the return address of the call */
+};
+
+#endif /* TIDEMARK_BPF_LIBCUDA_INTF_H_ */
