@@ -26,6 +26,10 @@ inline constexpr uint32_t kHandshakeMagic = 0x31484d54;  // "TMH1"
 inline constexpr char kAgentSocketVariable[] = "TIDEMARK_AGENT_SOCKET";
 inline constexpr char kAgentSocketPath[] = "/run/tidemark/agent.sock";
 
+// Set by `tidemark run` for the job it starts, and on the allow-list of variables that tell who a
+// process is: two runs that share a daemon tell their processes apart by it.
+inline constexpr char kRunVariable[] = "TIDEMARK_RUN";
+
 struct Hello {
   uint32_t magic;
   uint32_t abi;  // kRegionAbi

@@ -49,6 +49,7 @@ struct Identity {
   std::string workload_pod;
   std::string workload_container;
   pid_t helper_of = 0;  // the rank's pid, for DataLoader workers and other helpers
+  std::string run;      // TIDEMARK_RUN: the `tidemark run` that started it; empty = none
 };
 
 struct FrameView {
