@@ -138,6 +138,8 @@ struct StepView {
   int64_t shmem_bytes = -1;
   std::vector<StepGroupView> groups;
 };
+// Oldest first; only the latest steps are kept.
+using StepList = std::vector<std::shared_ptr<const StepView>>;
 
 // alloc_delta = end - before; peaked_delta = max(0, peak - end).
 struct PhaseGroupView {
@@ -237,7 +239,7 @@ struct ProcessSnapshot {
   std::vector<ClassTotal> totals;
   std::vector<PeakView> peaks;
   std::shared_ptr<const SiteList> sites = std::make_shared<SiteList>();
-  std::shared_ptr<const std::vector<StepView>> steps = std::make_shared<std::vector<StepView>>();
+  std::shared_ptr<const StepList> steps = std::make_shared<StepList>();
   std::vector<PhaseView> phases;
   std::vector<EventView> events;
   std::vector<EntryPointView> entry_points;
