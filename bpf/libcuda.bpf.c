@@ -26,8 +26,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, __u32);
-	__type(value, struct tm_cuda_process);
-} processes SEC(".maps");
+	__type(value, struct tm_cuda_watch);
+} watches SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct tm_cuda_counts);
+} counts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -66,9 +73,9 @@ struct {
 	__type(value, __u8);
 } known_stacks SEC(".maps");
 
-static __always_inline void lose(struct tm_cuda_process *process, enum tm_loss cause)
+static __always_inline void lose(struct tm_cuda_counts *count, enum tm_loss cause)
 {
-	__sync_fetch_and_add(&process->losses[cause], 1);
+	__sync_fetch_and_add(&count->losses[cause], 1);
 }
 
 // A wake-up costs the probed thread an interrupt, so the reader comes by itself and is called only
@@ -113,7 +120,7 @@ static __noinline __u64 report_stack(struct pt_regs *ctx, __u32 generation)
 {
 	__u64 ip[TM_STACK_FRAMES] = {};
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct tm_cuda_process *process = bpf_map_lookup_elem(&processes, &pid);
+	struct tm_cuda_counts *count = bpf_map_lookup_elem(&counts, &pid);
 	struct tm_cuda_stack *report;
 	struct stack_key key = {};
 	__u64 hash = 0xcbf29ce484222325ull;
@@ -121,13 +128,13 @@ static __noinline __u64 report_stack(struct pt_regs *ctx, __u32 generation)
 	__u8 one = 1;
 	long bytes;
 
-	if (!process)
+	if (!count)
 		return 0;
 	// At entry nothing is pushed yet: the frame-pointer walk starts at the caller's frame and
 	// would miss the caller itself, whose address still lies on top of the stack.
 	bytes = bpf_get_stack(ctx, ip, sizeof(ip), BPF_F_USER_STACK);
 	if (bytes < 8) {
-		lose(process, TM_LOSS_STACK_UNREAD);
+		lose(count, TM_LOSS_STACK_UNREAD);
 		return 0;
 	}
 	bpf_probe_read_user(&ip[0], sizeof(ip[0]), (void *)PT_REGS_SP(ctx));
@@ -144,7 +151,7 @@ static __noinline __u64 report_stack(struct pt_regs *ctx, __u32 generation)
 		return hash;
 	report = bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
 	if (!report) {
-		lose(process, TM_LOSS_RING_FULL);
+		lose(count, TM_LOSS_RING_FULL);
 		return 0;
 	}
 	fill_head(&report->head, TM_REPORT_STACK, generation);
@@ -155,7 +162,7 @@ static __noinline __u64 report_stack(struct pt_regs *ctx, __u32 generation)
 	bpf_ringbuf_submit(report, wake_flags());
 	// Without room it will be reported again with the next call: costly, not wrong.
 	if (bpf_map_update_elem(&known_stacks, &key, &one, BPF_ANY))
-		lose(process, TM_LOSS_STACKS_FULL);
+		lose(count, TM_LOSS_STACKS_FULL);
 	return hash;
 }
 
@@ -163,15 +170,18 @@ SEC("uprobe")
 int libcuda_enter(struct pt_regs *ctx)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct tm_cuda_process *process = bpf_map_lookup_elem(&processes, &pid);
+	struct tm_cuda_watch *watch = bpf_map_lookup_elem(&watches, &pid);
+	struct tm_cuda_counts *count = bpf_map_lookup_elem(&counts, &pid);
 	struct pending_call *call;
 	__u64 cookie, bytes, sp = PT_REGS_SP(ctx);
 	__u64 args[ARG_SLOTS];
 	__u32 fn;
 
-	if (!process)
+	if (!watch || !count)
 		return 0;
 	cookie = bpf_get_attach_cookie(ctx);
+	if (watch->mode != (cookie & TM_COOKIE_LEDGER ? TM_MODE_LEDGER : TM_MODE_WITNESS))
+		return 0;
 	fn = TM_COOKIE_FN(cookie) & (TM_MAX_ENTRY_POINTS - 1);
 	read_arguments(ctx, args);
 
@@ -180,8 +190,8 @@ int libcuda_enter(struct pt_regs *ctx)
 		call = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), NULL,
 					    BPF_LOCAL_STORAGE_GET_F_CREATE);
 		// A deeper stack pointer than the pending call's: libcuda calls itself.
-		if (call && call->sp > sp && call->generation == process->generation) {
-			lose(process, TM_LOSS_NESTED);
+		if (call && call->sp > sp && call->generation == watch->generation) {
+			lose(count, TM_LOSS_NESTED);
 			return 0;
 		}
 	}
@@ -189,33 +199,33 @@ int libcuda_enter(struct pt_regs *ctx)
 	bytes = argument(args, TM_COOKIE_BYTES_ARG(cookie));
 	if (TM_COOKIE_FACTOR_ARG(cookie))
 		bytes *= argument(args, TM_COOKIE_FACTOR_ARG(cookie));
-	__sync_fetch_and_add(&process->counts[fn].calls, 1);
-	__sync_fetch_and_add(&process->counts[fn].requested_bytes, bytes);
+	__sync_fetch_and_add(&count->entry_points[fn].calls, 1);
+	__sync_fetch_and_add(&count->entry_points[fn].requested_bytes, bytes);
 	if (!(cookie & TM_COOKIE_LEDGER))
 		return 0;
 
 	if (!call) {
-		lose(process, TM_LOSS_NO_PENDING);
+		lose(count, TM_LOSS_NO_PENDING);
 	} else {
-		if (call->sp && call->generation == process->generation)
-			lose(process, TM_LOSS_ABANDONED);
+		if (call->sp && call->generation == watch->generation)
+			lose(count, TM_LOSS_ABANDONED);
 		call->sp = sp;
 		call->cookie = cookie;
-		call->generation = process->generation;
+		call->generation = watch->generation;
 		__builtin_memcpy(call->args, args, sizeof(call->args));
 		call->stack = 0;
 		if (cookie & TM_COOKIE_STACK)
-			call->stack = report_stack(ctx, process->generation);
+			call->stack = report_stack(ctx, watch->generation);
 	}
 	if (cookie & TM_COOKIE_AT_ENTRY) {
 		struct tm_cuda_call *report =
 			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
 
 		if (!report) {
-			lose(process, TM_LOSS_RING_FULL);
+			lose(count, TM_LOSS_RING_FULL);
 			return 0;
 		}
-		fill_head(&report->head, TM_REPORT_ENTER, process->generation);
+		fill_head(&report->head, TM_REPORT_ENTER, watch->generation);
 		report->fn = fn;
 		report->result = 0;
 		__builtin_memcpy(report->args, args, sizeof(report->args));
@@ -228,12 +238,12 @@ int libcuda_enter(struct pt_regs *ctx)
 }
 
 static __always_inline void fill_return(struct tm_cuda_call *report, struct pending_call *call,
-					__u32 kind, __s32 result, struct tm_cuda_process *process)
+					__u32 kind, __s32 result, struct tm_cuda_counts *count)
 {
 	__u32 out1 = TM_COOKIE_OUT1_ARG(call->cookie);
 	__u32 out2 = TM_COOKIE_OUT2_ARG(call->cookie);
 
-	fill_head(&report->head, kind, process->generation);
+	fill_head(&report->head, kind, call->generation);
 	report->fn = TM_COOKIE_FN(call->cookie);
 	report->result = result;
 	__builtin_memcpy(report->args, call->args, sizeof(report->args));
@@ -244,32 +254,33 @@ static __always_inline void fill_return(struct tm_cuda_call *report, struct pend
 		return;
 	if (out1 && bpf_probe_read_user(&report->out[0], 8,
 					(void *)argument(call->args, out1)))
-		lose(process, TM_LOSS_UNREADABLE);
+		lose(count, TM_LOSS_UNREADABLE);
 	if (out2 && bpf_probe_read_user(&report->out[1], 8,
 					(void *)argument(call->args, out2)))
-		lose(process, TM_LOSS_UNREADABLE);
+		lose(count, TM_LOSS_UNREADABLE);
 }
 
 SEC("uretprobe")
 int libcuda_return(struct pt_regs *ctx)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct tm_cuda_process *process = bpf_map_lookup_elem(&processes, &pid);
+	struct tm_cuda_watch *watch = bpf_map_lookup_elem(&watches, &pid);
+	struct tm_cuda_counts *count = bpf_map_lookup_elem(&counts, &pid);
 	__s32 result = (__s32)PT_REGS_RC(ctx);
 	struct pending_call *call;
 	__u32 blob;
 
-	if (!process)
+	if (!watch || !count)
 		return 0;
 	call = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), NULL, 0);
 	// The return took the return address off the stack. Another value: the return of a nested
 	// call, or of one that began before the probes were on.
-	if (!call || call->sp + 8 != PT_REGS_SP(ctx) || call->generation != process->generation)
+	if (!call || call->sp + 8 != PT_REGS_SP(ctx) || call->generation != watch->generation)
 		return 0;
 	call->sp = 0;
 	if (result)
 		__sync_fetch_and_add(
-			&process->counts[TM_COOKIE_FN(call->cookie) & (TM_MAX_ENTRY_POINTS - 1)]
+			&count->entry_points[TM_COOKIE_FN(call->cookie) & (TM_MAX_ENTRY_POINTS - 1)]
 				 .failed_calls, 1);
 	// Reported at entry, and it succeeded: nothing to add.
 	if ((call->cookie & TM_COOKIE_AT_ENTRY) && !result)
@@ -281,10 +292,10 @@ int libcuda_return(struct pt_regs *ctx)
 			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
 
 		if (!report) {
-			lose(process, TM_LOSS_RING_FULL);
+			lose(count, TM_LOSS_RING_FULL);
 			return 0;
 		}
-		fill_return(&report->call, call, TM_REPORT_RETURN_BLOB, result, process);
+		fill_return(&report->call, call, TM_REPORT_RETURN_BLOB, result, count);
 		if (bpf_probe_read_user(report->blob, sizeof(report->blob),
 					(void *)argument(call->args, blob))) {
 			// The structure may end near the end of a mapping: 40 bytes hold every
@@ -292,7 +303,7 @@ int libcuda_return(struct pt_regs *ctx)
 			__builtin_memset(report->blob, 0, sizeof(report->blob));
 			if (bpf_probe_read_user(report->blob, 40,
 						(void *)argument(call->args, blob)))
-				lose(process, TM_LOSS_UNREADABLE);
+				lose(count, TM_LOSS_UNREADABLE);
 		}
 		bpf_ringbuf_submit(report, wake_flags());
 	} else {
@@ -300,10 +311,10 @@ int libcuda_return(struct pt_regs *ctx)
 			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
 
 		if (!report) {
-			lose(process, TM_LOSS_RING_FULL);
+			lose(count, TM_LOSS_RING_FULL);
 			return 0;
 		}
-		fill_return(report, call, TM_REPORT_RETURN, result, process);
+		fill_return(report, call, TM_REPORT_RETURN, result, count);
 		bpf_ringbuf_submit(report, wake_flags());
 	}
 	return 0;

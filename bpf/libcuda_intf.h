@@ -47,11 +47,21 @@ struct tm_entry_point_count {
 	__u64 failed_calls;
 };
 
-/* One watched process; the key is its pid. Counts only grow. */
-struct tm_cuda_process {
+enum tm_cuda_mode {
+	TM_MODE_WITNESS = 1,
+	TM_MODE_LEDGER = 2,
+};
+
+/* A watched process; the key is its pid. Probes of both modes may be on at once while the mode
+ * changes: only those of `mode` count, so that no call counts twice or not at all. */
+struct tm_cuda_watch {
 	__u32 generation; /* tells a process from a later one with the same pid */
-	__u32 pad;
-	struct tm_entry_point_count counts[TM_MAX_ENTRY_POINTS];
+	__u32 mode;
+};
+
+/* What the kernel counted of a watched process; the key is its pid. Counts only grow. */
+struct tm_cuda_counts {
+	struct tm_entry_point_count entry_points[TM_MAX_ENTRY_POINTS];
 	__u64 losses[TM_LOSS_COUNT];
 };
 

@@ -48,7 +48,9 @@ static __always_inline int report(__u32 kind, __u32 pid, __u32 parent)
 	event->parent = parent;
 	event->pad = 0;
 	event->time_ns = bpf_ktime_get_ns();
-	bpf_ringbuf_submit(event, 0);
+	// The reader comes by itself many times a second; a wake-up at every fork would cost the
+	// machine more than the news is worth.
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

@@ -52,9 +52,7 @@ struct BpfConfig {
   uint32_t max_processes = 1024;               // watched at a time
   uint32_t max_stacks = 16384;                 // distinct call stacks, per family
   uint32_t max_live_allocations = 4u << 20;    // per process; more are counted as `table_full`
-  std::vector<std::string> libcuda_names = {"libcuda.so.1",
-                                            "libcuda.so"};  // basenames in maps,
-                                                            // with or without a version suffix
+  std::string libcuda_prefix = "libcuda.so";   // how the mapped file's name begins
 };
 
 // One probe family as a whole. Shown by `doctor` and as a metric.
@@ -130,7 +128,7 @@ enum class BpfAttachState : uint8_t {
   kOff,       // nothing wanted
   kWaiting,   // no libcuda mapped yet; looked for twice a second
   kAttached,  // probes are on
-  kFailed,    // `reason` says why; tried again when libcuda's mapping changes or the mode changes
+  kFailed,    // `reason` says why; tried again every 10 s and when the mode changes
   kExited,    // the process is gone; its last numbers stay until SetProcess(pid, kOff)
 };
 

@@ -1,0 +1,536 @@
+#include "daemon/source/bpf/bpf_source.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/unique_fd.h"
+#include "daemon/source/bpf/bpf_object.h"
+#include "daemon/source/bpf/libcuda_family.h"
+#include "daemon/source/bpf/lifecycle_family.h"
+#include "daemon/source/bpf/watched_process.h"
+
+namespace tidemark {
+namespace {
+
+constexpr uint64_t kMillisecond = 1'000'000;
+// How often the rings are emptied when they do not fill faster than that.
+constexpr int kDrainMilliseconds = 50;
+constexpr uint64_t kLookEveryNs = 500 * kMillisecond;
+constexpr uint64_t kRetryEveryNs = 10'000 * kMillisecond;
+constexpr size_t kMaxEvents = 65536;
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Pages of address space, which change when a library is mapped: a look at the mappings of a big
+// process takes milliseconds, this takes microseconds.
+uint64_t VmPages(const ProcRoot& root, pid_t pid) {
+  uint64_t pages = 0;
+  std::ifstream(root.Proc(pid) / "statm") >> pages;
+  return pages;
+}
+
+std::string_view BaseName(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+}  // namespace
+
+class BpfSource::Impl : public LibcudaFamily::Sink {
+ public:
+  Impl(BpfConfig config, ProcRoot root)
+      : config_(std::move(config)), root_(std::move(root)), modules_(root_) {}
+  ~Impl() override { Stop(); }
+
+  Result<void> Start();
+  void Stop();
+  void SetProcess(pid_t pid, BpfWatch watch);
+  void Seed(pid_t pid, std::vector<BpfSeed> live);
+  std::vector<BpfFamilyState> States() const;
+  BpfSnapshot Collect() const;
+  std::vector<BpfLifecycleEvent> TakeEvents();
+
+ private:
+  bool FamilyWanted(const char* name) const {
+    return config_.enabled &&
+           std::find(config_.disabled_families.begin(), config_.disabled_families.end(), name) ==
+               config_.disabled_families.end();
+  }
+  void LoadFamilies();
+
+  // The thread.
+  void Run();
+  void Wait();
+  void ApplyWanted();
+  void ApplySeeds();
+  WatchedProcess* Add(pid_t pid, BpfWatch watch);
+  void Look(WatchedProcess* process, uint64_t now);
+  void ChangeMode(WatchedProcess* process, BpfMode mode);
+  void Detach(WatchedProcess* process);
+  void NoteExit(WatchedProcess* process);
+  void OnLifecycle(const tm_lifecycle_event& event);
+  void DrainRings();
+
+  // Called from DrainRings, with the mutex held.
+  void OnCall(const tm_cuda_call& call, std::span<const uint8_t> blob) override;
+  void OnStack(const tm_cuda_stack& stack) override;
+  WatchedProcess* FindReported(const tm_cuda_report& head);
+
+  // The kernel's counts, or those kept when it stopped counting.
+  std::optional<tm_cuda_counts> CountsOf(const WatchedProcess& process) const;
+
+  const BpfConfig config_;
+  const ProcRoot root_;
+  ModuleCache modules_;  // the thread's
+
+  // Set before the thread starts and unchanged while it runs.
+  std::unique_ptr<LibcudaFamily> libcuda_;
+  std::unique_ptr<LifecycleFamily> lifecycle_;
+  UniqueFd wake_;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;  // guards all below; never held across an attach or a detach
+  bool stopping_ = false;
+  std::vector<BpfFamilyState> states_;
+  std::map<pid_t, BpfWatch> wanted_;  // not yet applied
+  std::vector<std::pair<pid_t, std::vector<BpfSeed>>> seeds_;
+  std::map<pid_t, std::unique_ptr<WatchedProcess>> processes_;  // changed by the thread only
+  std::deque<BpfLifecycleEvent> events_;
+  uint64_t event_backlog_losses_ = 0;
+  uint32_t last_generation_ = 0;
+};
+
+void BpfSource::Impl::LoadFamilies() {
+  states_.clear();
+  auto note = [this](const char* name, const auto& family) {
+    BpfFamilyState state;
+    state.name = name;
+    if (family) {
+      state.attached = true;
+      state.reason = (*family)->reduced();
+    } else {
+      state.reason = family.error().tried + ": " + family.error().why;
+      state.hint = family.error().hint;
+    }
+    states_.push_back(std::move(state));
+  };
+  auto note_off = [this](const char* name) {
+    states_.push_back({.name = name,
+                       .attached = false,
+                       .reason = "switched off",
+                       .hint = "switch it on in the configuration"});
+  };
+
+  if (FamilyWanted("libcuda")) {
+    auto family = LibcudaFamily::Load(config_, root_, this);
+    note("libcuda", family);
+    if (family) libcuda_ = std::move(family).value();
+  } else {
+    note_off("libcuda");
+  }
+  if (FamilyWanted("lifecycle")) {
+    auto family = LifecycleFamily::Load(
+        config_, root_, [this](const tm_lifecycle_event& event) { OnLifecycle(event); });
+    note("lifecycle", family);
+    if (family) lifecycle_ = std::move(family).value();
+  } else {
+    note_off("lifecycle");
+  }
+}
+
+Result<void> BpfSource::Impl::Start() {
+  SilenceLibbpf();
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = false;
+    LoadFamilies();
+  }
+  wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return Error{"create an eventfd", strerror(errno), ""};
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return Error{"start the thread tidemark-bpf", error.what(), ""};
+  }
+  pthread_setname_np(thread_.native_handle(), "tidemark-bpf");
+  return {};
+}
+
+void BpfSource::Impl::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  eventfd_write(wake_.get(), 1);
+  thread_.join();
+  std::lock_guard lock(mutex_);
+  libcuda_.reset();
+  lifecycle_.reset();
+  for (BpfFamilyState& state : states_) {
+    state = {.name = state.name, .attached = false, .reason = "stopped", .hint = ""};
+  }
+}
+
+void BpfSource::Impl::SetProcess(pid_t pid, BpfWatch watch) {
+  {
+    std::lock_guard lock(mutex_);
+    wanted_[pid] = watch;
+  }
+  if (wake_.valid()) eventfd_write(wake_.get(), 1);
+}
+
+void BpfSource::Impl::Seed(pid_t pid, std::vector<BpfSeed> live) {
+  {
+    std::lock_guard lock(mutex_);
+    seeds_.emplace_back(pid, std::move(live));
+  }
+  if (wake_.valid()) eventfd_write(wake_.get(), 1);
+}
+
+std::vector<BpfFamilyState> BpfSource::Impl::States() const {
+  std::lock_guard lock(mutex_);
+  return states_;
+}
+
+std::optional<tm_cuda_counts> BpfSource::Impl::CountsOf(const WatchedProcess& process) const {
+  if (process.last_counts || !libcuda_) return process.last_counts;
+  return libcuda_->Counts(process.pid);
+}
+
+BpfSnapshot BpfSource::Impl::Collect() const {
+  std::lock_guard lock(mutex_);
+  BpfSnapshot snapshot;
+  snapshot.families = states_;
+  for (const auto& [pid, process] : processes_) {
+    snapshot.processes.push_back(process->View(CountsOf(*process)));
+  }
+  if (event_backlog_losses_ > 0) {
+    snapshot.losses.push_back({"lifecycle_backlog", event_backlog_losses_});
+  }
+  const uint64_t lost = lifecycle_ ? lifecycle_->lost_events() : 0;
+  if (lost > 0) snapshot.losses.push_back({"lifecycle_ring_full", lost});
+  return snapshot;
+}
+
+std::vector<BpfLifecycleEvent> BpfSource::Impl::TakeEvents() {
+  std::lock_guard lock(mutex_);
+  std::vector<BpfLifecycleEvent> events(events_.begin(), events_.end());
+  events_.clear();
+  return events;
+}
+
+// ---------------------------------------------------------------- the thread
+
+void BpfSource::Impl::Run() {
+  while (true) {
+    Wait();
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) break;
+    }
+    ApplyWanted();
+    DrainRings();
+    ApplySeeds();
+    const uint64_t now = NowNs();
+    for (auto& [pid, process] : processes_) {
+      const bool looking =
+          process->state == BpfAttachState::kWaiting || process->state == BpfAttachState::kFailed;
+      if (looking && now >= process->next_look_ns) Look(process.get(), now);
+      pollfd ended = {process->pidfd.get(), POLLIN, 0};
+      if (process->state != BpfAttachState::kExited && process->pidfd.valid() &&
+          poll(&ended, 1, 0) == 1) {
+        NoteExit(process.get());
+      }
+    }
+  }
+  for (auto& [pid, process] : processes_) Detach(process.get());
+  std::lock_guard lock(mutex_);
+  processes_.clear();
+}
+
+void BpfSource::Impl::Wait() {
+  // Lifecycle alone is drained less often: nothing in it is older than the reader needs it.
+  std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
+  if (libcuda_) fds.push_back({libcuda_->WakeFd(), POLLIN, 0});
+  poll(fds.data(), fds.size(), kDrainMilliseconds);
+  eventfd_t ignored;
+  eventfd_read(wake_.get(), &ignored);
+}
+
+void BpfSource::Impl::DrainRings() {
+  std::lock_guard lock(mutex_);
+  // First what tells that a process became another one: its calls are sorted by that.
+  if (lifecycle_) lifecycle_->Drain();
+  if (libcuda_) libcuda_->Drain();
+}
+
+void BpfSource::Impl::ApplyWanted() {
+  std::map<pid_t, BpfWatch> wanted;
+  {
+    std::lock_guard lock(mutex_);
+    wanted.swap(wanted_);
+  }
+  for (const auto& [pid, watch] : wanted) {
+    auto found = processes_.find(pid);
+    WatchedProcess* process = found == processes_.end() ? nullptr : found->second.get();
+    const bool forget = watch == BpfWatch{};
+    if (process && process->state == BpfAttachState::kExited && !forget) {
+      // The same pid again: the same dead process, or a new one?
+      Result<uint64_t> start = ReadStartTimeTicks(root_, pid);
+      if (!start || *start == process->start_time_ticks) continue;
+    }
+    if (process && (forget || process->state == BpfAttachState::kExited)) {
+      Detach(process);
+      std::lock_guard lock(mutex_);
+      processes_.erase(found);
+      process = nullptr;
+    }
+    if (forget) continue;
+    if (!process) {
+      process = Add(pid, watch);
+    }
+    if (process->state == BpfAttachState::kExited) continue;
+    {
+      std::lock_guard lock(mutex_);
+      process->wanted = watch;
+    }
+    if (watch.cuda == BpfMode::kOff) {
+      Detach(process);
+      std::lock_guard lock(mutex_);
+      process->state = BpfAttachState::kOff;
+    } else if (process->mode == BpfMode::kOff) {
+      if (process->state == BpfAttachState::kOff) {
+        std::lock_guard lock(mutex_);
+        process->state = BpfAttachState::kWaiting;
+      }
+      Look(process, NowNs());
+    } else if (process->mode != watch.cuda) {
+      ChangeMode(process, watch.cuda);
+    }
+  }
+}
+
+WatchedProcess* BpfSource::Impl::Add(pid_t pid, BpfWatch watch) {
+  auto process = std::make_unique<WatchedProcess>(root_, pid, ++last_generation_,
+                                                  config_.max_live_allocations, &modules_);
+  process->wanted = watch;
+  process->pidfd.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  Result<uint64_t> start = ReadStartTimeTicks(root_, pid);
+  if (!process->pidfd.valid() || !start) {
+    process->state = BpfAttachState::kExited;
+    process->reason = "no such process";
+  } else {
+    process->start_time_ticks = *start;
+  }
+  WatchedProcess* added = process.get();
+  std::lock_guard lock(mutex_);
+  processes_[pid] = std::move(process);
+  return added;
+}
+
+// Looks for libcuda among the mappings and attaches to it when it is there.
+void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
+  auto become = [&](BpfAttachState state, std::string reason, uint64_t again_ns) {
+    std::lock_guard lock(mutex_);
+    process->state = state;
+    process->reason = std::move(reason);
+    process->next_look_ns = again_ns;
+  };
+  if (!libcuda_) {
+    become(BpfAttachState::kFailed, "the libcuda family is not available", UINT64_MAX);
+    return;
+  }
+  const uint64_t pages = VmPages(root_, process->pid);
+  if (process->state == BpfAttachState::kWaiting && pages == process->last_vm_pages) {
+    process->next_look_ns = now + kLookEveryNs;
+    return;
+  }
+  process->last_vm_pages = pages;
+  Result<std::vector<Mapping>> mappings = ReadMappings(root_, process->pid);
+  if (!mappings) {
+    become(BpfAttachState::kFailed, mappings.error().ToString(), now + kRetryEveryNs);
+    return;
+  }
+  std::map<FileId, const Mapping*> libraries;
+  for (const Mapping& mapping : *mappings) {
+    if (mapping.file.inode != 0 && BaseName(mapping.path).starts_with(config_.libcuda_prefix)) {
+      libraries.emplace(mapping.file, &mapping);
+    }
+  }
+  if (libraries.empty()) {
+    become(BpfAttachState::kWaiting, "", now + kLookEveryNs);
+    return;
+  }
+
+  const BpfMode mode = process->wanted.cuda;
+  LibcudaFamily::Attachment attachment;
+  Result<void> done = libcuda_->Counts(process->pid)
+                          ? libcuda_->SetMode(process->pid, process->generation, mode)
+                          : libcuda_->AddProcess(process->pid, process->generation, mode);
+  for (const auto& [file, mapping] : libraries) {
+    if (!done) break;
+    if (process->attached_files.contains(file)) continue;
+    Result<UniqueFd> fd = OpenMapped(root_, process->pid, *mapping);
+    done = fd ? libcuda_->Attach(process->pid, mode, fd->get(), mapping->path, &attachment)
+              : Result<void>(fd.error());
+  }
+  if (!done) {
+    become(BpfAttachState::kFailed, done.error().ToString(), now + kRetryEveryNs);
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  process->attachment.Add(std::move(attachment));
+  for (const auto& [file, mapping] : libraries) process->attached_files.insert(file);
+  process->last_counts.reset();
+  process->mode = mode;
+  process->state = BpfAttachState::kAttached;
+  process->reason.clear();
+  process->attached_at_ns = NowNs();
+}
+
+// Both kinds of probes are on for a moment and the kernel is told which of them count, so that no
+// call is lost or counted twice.
+void BpfSource::Impl::ChangeMode(WatchedProcess* process, BpfMode mode) {
+  LibcudaFamily::Attachment old;
+  std::swap(old, process->attachment);
+  process->attached_files.clear();
+  Look(process, NowNs());
+  if (process->state != BpfAttachState::kAttached) {
+    std::lock_guard lock(mutex_);
+    process->mode = BpfMode::kOff;
+  }
+  if (mode == BpfMode::kWitness) {
+    std::lock_guard lock(mutex_);
+    process->calls = CudaCalls(config_.max_live_allocations);
+  }
+}
+
+void BpfSource::Impl::Detach(WatchedProcess* process) {
+  LibcudaFamily::Attachment attachment;
+  std::swap(attachment, process->attachment);
+  attachment = {};
+  process->attached_files.clear();
+  DrainRings();
+  if (process->mode == BpfMode::kOff) return;
+  std::optional<tm_cuda_counts> counts = CountsOf(*process);
+  {
+    std::lock_guard lock(mutex_);
+    process->last_counts = counts;
+    process->mode = BpfMode::kOff;
+  }
+  libcuda_->RemoveProcess(process->pid);
+}
+
+void BpfSource::Impl::NoteExit(WatchedProcess* process) {
+  const BpfMode mode = process->mode;
+  Detach(process);
+  std::lock_guard lock(mutex_);
+  process->mode = mode;
+  process->state = BpfAttachState::kExited;
+  process->reason = "the process ended";
+  process->pidfd.Reset();
+}
+
+void BpfSource::Impl::ApplySeeds() {
+  std::lock_guard lock(mutex_);
+  for (const auto& [pid, seeds] : seeds_) {
+    auto found = processes_.find(pid);
+    if (found == processes_.end()) continue;
+    for (const BpfSeed& seed : seeds) {
+      found->second->calls.Seed(seed.address, seed.bytes, seed.memory_class, NowNs());
+    }
+  }
+  seeds_.clear();
+}
+
+void BpfSource::Impl::OnLifecycle(const tm_lifecycle_event& event) {
+  using Kind = BpfLifecycleEvent::Kind;
+  BpfLifecycleEvent told;
+  told.pid = static_cast<pid_t>(event.pid);
+  told.parent = static_cast<pid_t>(event.parent);
+  told.time_ns = event.time_ns;
+  switch (event.kind) {
+    case TM_LIFECYCLE_EXEC:
+      told.kind = Kind::kExec;
+      break;
+    case TM_LIFECYCLE_FORK:
+      told.kind = Kind::kFork;
+      break;
+    case TM_LIFECYCLE_EXIT:
+      told.kind = Kind::kExit;
+      break;
+    case TM_LIFECYCLE_OOM_VICTIM:
+      told.kind = Kind::kOomVictim;
+      break;
+    default:
+      return;
+  }
+  if (events_.size() >= kMaxEvents) {
+    event_backlog_losses_ += 1;
+  } else {
+    events_.push_back(told);
+  }
+  if (told.kind != Kind::kExec) return;
+  auto found = processes_.find(told.pid);
+  if (found == processes_.end()) return;
+  // The links stay: they follow the process and the file, not the program. Should it map another
+  // libcuda this time, a look finds that.
+  if (found->second->state == BpfAttachState::kAttached) {
+    found->second->state = BpfAttachState::kWaiting;
+    found->second->next_look_ns = 0;
+    found->second->last_vm_pages = 0;
+  }
+  found->second->calls.Exec(told.time_ns);
+  found->second->stacks.Clear();
+}
+
+WatchedProcess* BpfSource::Impl::FindReported(const tm_cuda_report& head) {
+  auto found = processes_.find(static_cast<pid_t>(head.pid));
+  if (found == processes_.end() || found->second->generation != head.generation) return nullptr;
+  return found->second.get();
+}
+
+void BpfSource::Impl::OnCall(const tm_cuda_call& call, std::span<const uint8_t> blob) {
+  if (WatchedProcess* process = FindReported(call.head)) process->calls.Apply(call, blob);
+}
+
+void BpfSource::Impl::OnStack(const tm_cuda_stack& stack) {
+  WatchedProcess* process = FindReported(stack.head);
+  if (!process || process->stacks.Contains(stack.id)) return;
+  const uint32_t frames = std::min<uint32_t>(stack.frames, TM_STACK_FRAMES);
+  process->stacks.Add(stack.id, {stack.ip, frames}, frames == TM_STACK_FRAMES);
+}
+
+// ---------------------------------------------------------------- the public face
+
+BpfSource::BpfSource(BpfConfig config, ProcRoot root)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(root))) {}
+BpfSource::~BpfSource() = default;
+Result<void> BpfSource::Start() { return impl_->Start(); }
+void BpfSource::Stop() { impl_->Stop(); }
+void BpfSource::SetProcess(pid_t pid, BpfWatch watch) { impl_->SetProcess(pid, watch); }
+void BpfSource::Seed(pid_t pid, std::vector<BpfSeed> live) { impl_->Seed(pid, std::move(live)); }
+std::vector<BpfFamilyState> BpfSource::States() const { return impl_->States(); }
+BpfSnapshot BpfSource::Collect() const { return impl_->Collect(); }
+std::vector<BpfLifecycleEvent> BpfSource::TakeEvents() { return impl_->TakeEvents(); }
+
+}  // namespace tidemark
