@@ -1,0 +1,38 @@
+// The shape of growth in one window of a series: eight parts, each stood for by its floor.
+//
+// A leak grows in every part, not in one jump, does not slow down, and is still growing at the end.
+// A line's fit (R^2) or a rank test says yes to warm-ups, saw-teeth and steps as well; this does
+// not, because each of them fails one of the four.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "daemon/detect/floor_history.h"
+
+namespace tidemark::detect {
+
+inline constexpr int kParts = 8;
+
+struct GrowthShape {
+  double growth = 0;     // floor of the last part minus floor of the first, bytes
+  double per_point = 0;  // growth over the distance of the parts, bytes a point
+  double error = 0;      // standard error of per_point, from the spread of the seven rises
+  double t = 0;          // per_point / error; large when the seven rises are alike
+  double late_to_early =
+      0;  // rise of the last three over rise of the first three; below 1 it slows
+  double largest_share = 0;       // largest single rise over growth
+  double largest_fall = 0;        // from a part to a later one, >= 0
+  int rises = 0;                  // of seven
+  bool grows_throughout = false;  // each quarter's floor above the one before, and the last part's
+  int64_t first_floor = 0;
+  int64_t last_floor = 0;
+};
+
+// Of eight parts of `part_points` points each, oldest first.
+GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_points);
+
+// Of the newest window at `level`: kParts parts of `blocks` blocks. Needs kParts * blocks blocks.
+GrowthShape ShapeOf(const FloorHistory& history, int level, int blocks);
+
+}  // namespace tidemark::detect

@@ -1,0 +1,119 @@
+#include "daemon/detect/process_judge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tidemark::detect {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr SeriesId kLive{MemoryClass::kFwLive, 0};
+
+class FakeSites : public SiteTable {
+ public:
+  std::vector<SitePoint> rows;
+  size_t size() const override { return rows.size(); }
+  SitePoint At(size_t row) const override { return rows[row]; }
+};
+
+// A site that keeps `bytes` of every step in (from, now].
+SitePoint KeepsEachStep(uint64_t id, int64_t bytes, uint64_t from, uint64_t now) {
+  SitePoint site;
+  site.site_id = id;
+  site.id = kLive;
+  while ((now >> site.cohort_shift) >= kCohorts) ++site.cohort_shift;
+  for (uint64_t step = from + 1; step <= now; ++step) {
+    site.cohort_bytes[step >> site.cohort_shift] += bytes;
+    site.live_bytes += bytes;
+    ++site.live_count;
+  }
+  return site;
+}
+
+const Verdict& Only(const std::vector<Verdict>& verdicts) {
+  EXPECT_EQ(verdicts.size(), 1u);
+  return verdicts.front();
+}
+
+TEST(ProcessJudgeTest, ConfirmsAStepLeakAndNamesItsSite) {
+  ProcessJudge judge;
+  FakeSites sites;
+  Verdict verdict;
+  for (uint64_t step = 1; step <= 120; ++step) {
+    const std::vector<StepPoint> steps = {
+        {step,
+         static_cast<int64_t>(step) * kSecond,
+         {{kLive, 1000 * kMiB + static_cast<int64_t>(step) * 8 * kMiB, 1500 * kMiB}}}};
+    sites.rows = {KeepsEachStep(7, 8 * kMiB, 0, step), KeepsEachStep(9, 512 * kMiB, 0, 1)};
+    const std::vector<LimitPoint> limits = {
+        {"device 0", 0, false, 4000 * kMiB, 1000 * kMiB + static_cast<int64_t>(step) * 8 * kMiB}};
+    ProcessTick tick;
+    tick.now_ns = static_cast<int64_t>(step) * kSecond;
+    tick.rank = 3;
+    tick.new_steps = steps;
+    tick.sites = &sites;
+    tick.limits = limits;
+    tick.current_step = step;
+    verdict = Only(judge.Judge(tick));
+  }
+  EXPECT_EQ(verdict.state, VerdictState::kConfirmed);
+  EXPECT_EQ(verdict.cause, Cause::kTensorsKept);
+  EXPECT_TRUE(RaisesLeakAlert(verdict));
+  EXPECT_THAT(verdict.ranks, testing::ElementsAre(3));
+  EXPECT_NEAR(verdict.slope.per_unit, 8.0 * kMiB, 0.05 * kMiB);
+  EXPECT_LE(verdict.slope.low, 8.0 * kMiB);
+  EXPECT_GE(verdict.slope.high, 8.0 * kMiB);
+  ASSERT_TRUE(verdict.site.has_value());
+  EXPECT_EQ(verdict.site->site_id, 7u);
+  EXPECT_NEAR(verdict.site->share_of_slope, 1.0, 0.05);
+  ASSERT_TRUE(verdict.forecast.has_value());
+  EXPECT_EQ(verdict.forecast->limit_name, "device 0");
+  EXPECT_GT(verdict.forecast->units_left, 0);
+}
+
+TEST(ProcessJudgeTest, SaysNothingOfASteadyProcess) {
+  ProcessJudge judge;
+  for (uint64_t step = 1; step <= 300; ++step) {
+    const std::vector<StepPoint> steps = {
+        {step, static_cast<int64_t>(step) * kSecond, {{kLive, 1000 * kMiB, 1500 * kMiB}}}};
+    ProcessTick tick;
+    tick.now_ns = static_cast<int64_t>(step) * kSecond;
+    tick.new_steps = steps;
+    tick.current_step = step;
+    const Verdict& verdict = Only(judge.Judge(tick));
+    ASSERT_NE(verdict.state, VerdictState::kSuspect);
+    ASSERT_NE(verdict.state, VerdictState::kConfirmed);
+  }
+  EXPECT_EQ(judge.verdicts()[0].state, VerdictState::kSteady);
+}
+
+TEST(ProcessJudgeTest, TotalsAreJudgedByTheSecondUntilStepsBegin) {
+  ProcessJudge judge;
+  const std::vector<SeriesPoint> totals = {{{MemoryClass::kAnon, -1}, 100 * kMiB, 0}};
+  ProcessTick tick;
+  tick.now_ns = kSecond;
+  tick.totals = totals;
+  EXPECT_EQ(Only(judge.Judge(tick)).aligned_to, AlignedTo::kSeconds);
+  tick.now_ns = 2 * kSecond;
+  tick.current_step = 1;
+  EXPECT_EQ(Only(judge.Judge(tick)).aligned_to, AlignedTo::kSteps);
+}
+
+TEST(ProcessJudgeTest, CountsAndLeavesOutWhatCannotBeBelieved) {
+  ProcessJudge judge;
+  std::vector<StepPoint> steps = {{5, kSecond, {{kLive, -1, 0}}},
+                                  {4, kSecond, {{kLive, INT64_MAX, 0}}},
+                                  {6, kSecond, {{kLive, 1, 0}}},
+                                  {2, kSecond, {{kLive, 1, 0}}}};
+  ProcessTick tick;
+  tick.now_ns = kSecond;
+  tick.new_steps = steps;
+  judge.Judge(tick);
+  EXPECT_EQ(judge.rejected_points(), 3u);
+}
+
+}  // namespace
+}  // namespace tidemark::detect

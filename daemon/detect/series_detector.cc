@@ -1,0 +1,290 @@
+#include "daemon/detect/series_detector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tidemark::detect {
+namespace {
+
+// Blocks a part has; kParts of them make a window of 16, 32 or 48 blocks.
+constexpr std::array<int, 3> kBlocksAPart = {1, 4, 6};
+// The shortest window (eight points) is for runaways: it must stand out twice as far, and move the
+// level by a hundredth at least.
+constexpr double kRunawayT = 2.0;
+constexpr double kRunawayShare = 0.01;
+
+constexpr double kLargestShare = 0.5;  // of the growth, in one rise
+constexpr int kMinRises = 6;           // of seven
+constexpr double kMinGrowthBytes = 256 << 10;
+constexpr double kFadingOfFalls = 0.99;  // per test
+constexpr uint64_t kRecordMemory = 16;   // windows
+constexpr double kOlderGrowth = 0.3;     // of the slope: less before the window is no growth
+constexpr double kWholeGrowth = 0.45;    // a window this much of the growth needs no more proof
+constexpr double kEnded = 0.25;          // of the slope: less than this has ended
+constexpr double kStudent = 2.45;        // t of 6 degrees of freedom, 95 %
+
+constexpr int64_t kAbsurd = int64_t{1} << 60;
+
+}  // namespace
+
+SeriesDetector::SeriesDetector(DetectorOptions options) : options_(options) {
+  finding_.detection_floor = std::numeric_limits<double>::infinity();
+}
+
+size_t SeriesDetector::MemoryBytes() const {
+  return sizeof(*this) - sizeof(history_) + history_.MemoryBytes();
+}
+
+bool SeriesDetector::Push(uint64_t unit, int64_t time_ns, int64_t floor) {
+  if (floor < 0 || floor > kAbsurd || (seen_ > 0 && unit < last_unit_)) return false;
+  ++seen_;
+  last_unit_ = unit;
+  last_time_ns_ = std::max(time_ns, last_time_ns_);
+  if (seen_ <= options_.warm_up_points) {
+    last_floor_ = floor;
+    return true;
+  }
+  UpdateNoise(floor);
+  const int completed = history_.Push(unit, last_time_ns_, floor);
+  stairs_.Push(history_.points(), floor, noise_);
+  for (int level = 0; level < completed; ++level) {
+    const uint64_t blocks_so_far = history_.Completed(level);
+    for (size_t i = level == 0 ? 0 : 1; i < kBlocksAPart.size(); ++i) {
+      const int blocks = kBlocksAPart[i];
+      if (blocks_so_far % blocks == 0 && history_.Available(level) >= kParts * blocks) {
+        Examine(level, static_cast<int>(i));
+      }
+    }
+  }
+  OnStairs();
+  Follow();
+  if (finding_.state == VerdictState::kWarmingUp && history_.points() >= kParts * 4) {
+    finding_.state = VerdictState::kSteady;
+  }
+  return true;
+}
+
+void SeriesDetector::UpdateNoise(int64_t floor) {
+  if (history_.points() > 0) {
+    const double change = std::fabs(static_cast<double>(floor) - static_cast<double>(last_floor_));
+    // A median by small steps: one jump moves it no further than one step of noise does.
+    if (noise_ == 0) {
+      noise_ = change;
+    } else {
+      noise_ *= change > noise_ ? 1.05 : 1 / 1.05;
+    }
+  }
+  last_floor_ = floor;
+}
+
+double SeriesDetector::UnitsPerPoint(uint64_t points) const {
+  const int level = history_.LevelReaching(points);
+  const int available = history_.Available(level);
+  if (available < 2) return 1;
+  const int back = static_cast<int>(
+      std::clamp<uint64_t>(points >> level, 1, static_cast<uint64_t>(available - 1)));
+  const double units = static_cast<double>(history_.At(level, 0).unit) -
+                       static_cast<double>(history_.At(level, back).unit);
+  return units / (static_cast<double>(back) * static_cast<double>(uint64_t{1} << level));
+}
+
+void SeriesDetector::Examine(int level, int part_index) {
+  const int blocks = kBlocksAPart[part_index];
+  LevelMemory& memory = memory_[level][part_index];
+  Window window{ShapeOf(history_, level, blocks), static_cast<uint64_t>(kParts * blocks) << level};
+  const GrowthShape& shape = window.shape;
+  const uint64_t now = history_.points();
+  if (now - memory.record_at > kRecordMemory * window.points) memory.record = 0;
+  memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, shape.largest_fall);
+
+  const bool runaway = blocks == 1;
+  const double needed_t = options_.min_t * (runaway ? kRunawayT : 1.0);
+  const double needed_growth =
+      std::max({kMinGrowthBytes, options_.over_falls * memory.largest_fall, 3 * noise_,
+                runaway ? kRunawayShare * static_cast<double>(shape.first_floor) : 0.0});
+  memory.needed_per_point = static_cast<float>(
+      std::max(needed_growth / (static_cast<double>(window.points) * (kParts - 1) / kParts),
+               needed_t * shape.error));
+  const bool grows = shape.growth > needed_growth && shape.grows_throughout &&
+                     shape.rises >= kMinRises && shape.largest_share <= kLargestShare &&
+                     shape.t >= needed_t && shape.late_to_early >= options_.min_late_to_early &&
+                     shape.last_floor > memory.record;
+  if (shape.first_floor > memory.record) {
+    memory.record = shape.first_floor;
+    memory.record_at = now;
+  }
+  if (grows && !StillWarm(window)) OnPass(window);
+}
+
+double SeriesDetector::SlopeBetween(uint64_t from_back, uint64_t to_back) const {
+  // The floors of the first and the last quarter of the stretch, over their distance.
+  const int level = history_.LevelReaching(from_back);
+  const int available = history_.Available(level);
+  const int first = static_cast<int>(to_back >> level);
+  const int last = std::min(static_cast<int>(from_back >> level), available);
+  const int length = last - first;
+  if (length < 4) return 0;
+  const int quarter = length / 4;
+  const double newer = static_cast<double>(history_.FloorOf(level, first, quarter));
+  const double older = static_cast<double>(history_.FloorOf(level, last - quarter, quarter));
+  return (newer - older) /
+         (static_cast<double>(length - quarter) * static_cast<double>(uint64_t{1} << level));
+}
+
+bool SeriesDetector::StillWarm(const Window& window) const {
+  const double slope = window.shape.per_point;
+  bool was_faster = false;
+  uint64_t back = window.points;
+  while (back + back / 4 < history_.points()) {
+    const uint64_t to = std::min(2 * back, history_.points());
+    const double older = SlopeBetween(to, back);
+    if (older < kOlderGrowth * slope) break;
+    if (older * options_.min_late_to_early > slope) was_faster = true;
+    back = to;
+  }
+  return was_faster &&
+         static_cast<double>(window.points) < kWholeGrowth * static_cast<double>(back);
+}
+
+void SeriesDetector::OnPass(const Window& window) {
+  const uint64_t now = history_.points();
+  switch (finding_.state) {
+    case VerdictState::kWarmingUp:
+    case VerdictState::kSteady:
+    case VerdictState::kRetracted:
+      Suspect(GrowthPattern::kSteadyGrowth, window.points, window.shape.per_point,
+              window.shape.first_floor);
+      UpdateSlope(window);
+      return;
+    case VerdictState::kSuspect: {
+      const double elapsed = static_cast<double>(now - since_point_);
+      if (elapsed < options_.persistence * static_cast<double>(window_points_) ||
+          elapsed < kParts) {
+        return;
+      }
+      if (window.shape.per_point < 0.6 * reference_slope_) return;
+      Confirm();
+      UpdateSlope(window);
+      return;
+    }
+    case VerdictState::kConfirmed:
+      if (window.points >= window_points_) {
+        UpdateSlope(window);
+      }
+      return;
+  }
+}
+
+void SeriesDetector::OnStairs() {
+  const bool idle =
+      finding_.state != VerdictState::kSuspect && finding_.state != VerdictState::kConfirmed;
+  if (stairs_.regular_rises() < 3) return;
+  const auto window = static_cast<uint64_t>(stairs_.period() * stairs_.regular_rises());
+  const double per_point = stairs_.height() / stairs_.period();
+  if (idle) Suspect(GrowthPattern::kStairs, window, per_point, last_floor_);
+  if (finding_.state == VerdictState::kSuspect && stairs_.regular_rises() >= 4) {
+    finding_.pattern = GrowthPattern::kStairs;
+    Confirm();
+  }
+  if (finding_.pattern != GrowthPattern::kStairs) return;
+  window_points_ = std::max(window_points_, window);
+  onset_point_ = std::min(onset_point_, stairs_.first_point());
+  const double per_unit = 1 / UnitsPerPoint(window);
+  finding_.stair_bytes = stairs_.height();
+  finding_.stair_units = stairs_.period() / per_unit;
+  finding_.stair_count = stairs_.regular_rises();
+  finding_.slope.per_unit = per_point * per_unit;
+  finding_.slope.low = finding_.slope.per_unit * 0.75;
+  finding_.slope.high = finding_.slope.per_unit * 1.33;
+}
+
+void SeriesDetector::Suspect(GrowthPattern pattern, uint64_t window_points, double per_point,
+                             int64_t first_floor) {
+  const uint64_t now = history_.points();
+  since_point_ = now;
+  window_points_ = window_points;
+  onset_point_ = now - std::min(now, window_points);
+  reference_slope_ = per_point;
+  most_grown_ = per_point * static_cast<double>(window_points);
+  finding_.state = VerdictState::kSuspect;
+  finding_.pattern = pattern;
+  finding_.end = GrowthEnd::kNone;
+  finding_.since = last_unit_;
+  finding_.since_ns = last_time_ns_;
+  finding_.confirmed_at = 0;
+  finding_.onset_bytes = first_floor;
+  finding_.onset =
+      last_unit_ - static_cast<uint64_t>(std::min(
+                       static_cast<double>(last_unit_),
+                       static_cast<double>(now - onset_point_) * UnitsPerPoint(window_points)));
+  const double seconds = static_cast<double>(finding_.since - finding_.onset) /
+                         std::max(history_.UnitsPerSecond(window_points), 1e-9);
+  finding_.onset_ns = last_time_ns_ - static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);
+  ++finding_.episodes;
+}
+
+void SeriesDetector::Confirm() {
+  finding_.state = VerdictState::kConfirmed;
+  finding_.confirmed_at = last_unit_;
+}
+
+void SeriesDetector::Retract(GrowthEnd end) {
+  finding_.state = VerdictState::kRetracted;
+  finding_.end = end;
+}
+
+void SeriesDetector::UpdateSlope(const Window& window) {
+  window_points_ = std::max(window_points_, window.points);
+  reference_slope_ = std::max(reference_slope_, window.shape.per_point);
+  finding_.window_points = window.points;
+  const double per_unit = 1 / std::max(UnitsPerPoint(window.points), 1e-9);
+  finding_.slope.per_unit = window.shape.per_point * per_unit;
+  finding_.slope.low = (window.shape.per_point - kStudent * window.shape.error) * per_unit;
+  finding_.slope.high = (window.shape.per_point + kStudent * window.shape.error) * per_unit;
+}
+
+void SeriesDetector::Follow() {
+  if (history_.points() < 4) return;
+  if (history_.points() % 16 == 0) UpdateDetectionFloor();
+  finding_.floor_bytes = history_.FloorOf(0, 0, std::min(4, history_.Available(0)));
+  if (finding_.state != VerdictState::kSuspect && finding_.state != VerdictState::kConfirmed) {
+    return;
+  }
+  const uint64_t now = history_.points();
+  // Given back: a few points in a row below half of the growth.
+  int64_t highest = 0;
+  for (int i = 0; i < 4; ++i) highest = std::max(highest, history_.At(0, i).floor);
+  const double grown = static_cast<double>(now - onset_point_) * reference_slope_;
+  finding_.grown_bytes = finding_.floor_bytes - finding_.onset_bytes;
+  if (finding_.pattern == GrowthPattern::kSteadyGrowth &&
+      static_cast<double>(highest - finding_.onset_bytes) < 0.25 * std::min(grown, most_grown_)) {
+    Retract(GrowthEnd::kGivenBack);
+    return;
+  }
+  most_grown_ = std::max(most_grown_, static_cast<double>(finding_.grown_bytes));
+  if (finding_.pattern == GrowthPattern::kStairs) {
+    if (stairs_.regular_rises() == 0) Retract(GrowthEnd::kOverdue);
+    return;
+  }
+  const uint64_t stretch = std::max(window_points_ / 2, (now - onset_point_) / 2);
+  if (now < since_point_ + stretch / 2 || now % std::max<uint64_t>(1, stretch / 16) != 0) return;
+  const double slope = SlopeBetween(stretch, 0);
+  if (slope < kEnded * reference_slope_) {
+    Retract(slope < 0.05 * reference_slope_ ? GrowthEnd::kLevelledOff : GrowthEnd::kSlowedDown);
+  }
+}
+
+void SeriesDetector::UpdateDetectionFloor() {
+  double smallest = std::numeric_limits<double>::infinity();
+  for (const auto& level : memory_) {
+    for (const LevelMemory& memory : level) {
+      if (memory.needed_per_point > 0) {
+        smallest = std::min(smallest, static_cast<double>(memory.needed_per_point));
+      }
+    }
+  }
+  finding_.detection_floor = smallest / std::max(UnitsPerPoint(history_.points()), 1e-9);
+}
+
+}  // namespace tidemark::detect
