@@ -173,7 +173,7 @@ int libcuda_enter(struct pt_regs *ctx)
 	struct tm_cuda_watch *watch = bpf_map_lookup_elem(&watches, &pid);
 	struct tm_cuda_counts *count = bpf_map_lookup_elem(&counts, &pid);
 	struct pending_call *call;
-	__u64 cookie, bytes, sp = PT_REGS_SP(ctx);
+	__u64 cookie, bytes, caller = 0, sp = PT_REGS_SP(ctx);
 	__u64 args[ARG_SLOTS];
 	__u32 fn;
 
@@ -185,15 +185,12 @@ int libcuda_enter(struct pt_regs *ctx)
 	fn = TM_COOKIE_FN(cookie) & (TM_MAX_ENTRY_POINTS - 1);
 	read_arguments(ctx, args);
 
-	call = NULL;
-	if (cookie & TM_COOKIE_LEDGER) {
-		call = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), NULL,
-					    BPF_LOCAL_STORAGE_GET_F_CREATE);
-		// A deeper stack pointer than the pending call's: libcuda calls itself.
-		if (call && call->sp > sp && call->generation == watch->generation) {
-			lose(count, TM_LOSS_NESTED);
-			return 0;
-		}
+	// Told by who calls, not by the depth of the stack: after a longjmp out of a call, any later
+	// call may lie deeper than the one that was left.
+	if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) == 0 &&
+	    caller >= watch->text_start && caller < watch->text_end) {
+		lose(count, TM_LOSS_NESTED);
+		return 0;
 	}
 
 	bytes = argument(args, TM_COOKIE_BYTES_ARG(cookie));
@@ -204,6 +201,8 @@ int libcuda_enter(struct pt_regs *ctx)
 	if (!(cookie & TM_COOKIE_LEDGER))
 		return 0;
 
+	call = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), NULL,
+				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!call) {
 		lose(count, TM_LOSS_NO_PENDING);
 	} else {

@@ -33,7 +33,7 @@
 enum tm_loss {
 	TM_LOSS_RING_FULL,      /* a report did not fit */
 	TM_LOSS_NO_PENDING,     /* no memory to remember a call until its return */
-	TM_LOSS_NESTED,         /* a call made by libcuda inside another: not counted twice */
+	TM_LOSS_NESTED,         /* a call that libcuda made itself: part of another, not counted */
 	TM_LOSS_ABANDONED,      /* a call that never returned: longjmp, cancelled */
 	TM_LOSS_UNREADABLE,     /* a result or structure could not be read at return */
 	TM_LOSS_STACKS_FULL,    /* no room to remember a new call stack */
@@ -57,6 +57,8 @@ enum tm_cuda_mode {
 struct tm_cuda_watch {
 	__u32 generation; /* tells a process from a later one with the same pid */
 	__u32 mode;
+	__u64 text_start; /* libcuda's code: a call from there is the library's own */
+	__u64 text_end;
 };
 
 /* What the kernel counted of a watched process; the key is its pid. Counts only grow. */

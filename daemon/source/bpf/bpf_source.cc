@@ -371,9 +371,19 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
     return;
   }
   std::map<FileId, const Mapping*> libraries;
+  tm_cuda_watch watch = {
+      .generation = process->generation,
+      .mode = process->wanted.cuda == BpfMode::kLedger ? TM_MODE_LEDGER : TM_MODE_WITNESS,
+      .text_start = 0,
+      .text_end = 0};
   for (const Mapping& mapping : *mappings) {
-    if (mapping.file.inode != 0 && BaseName(mapping.path).starts_with(config_.libcuda_prefix)) {
-      libraries.emplace(mapping.file, &mapping);
+    if (mapping.file.inode == 0 || !BaseName(mapping.path).starts_with(config_.libcuda_prefix)) {
+      continue;
+    }
+    libraries.emplace(mapping.file, &mapping);
+    if (mapping.executable && watch.text_end == 0) {
+      watch.text_start = mapping.start;
+      watch.text_end = mapping.end;
     }
   }
   if (libraries.empty()) {
@@ -383,9 +393,8 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
 
   const BpfMode mode = process->wanted.cuda;
   LibcudaFamily::Attachment attachment;
-  Result<void> done = libcuda_->Counts(process->pid)
-                          ? libcuda_->SetMode(process->pid, process->generation, mode)
-                          : libcuda_->AddProcess(process->pid, process->generation, mode);
+  Result<void> done = libcuda_->Counts(process->pid) ? libcuda_->SetWatch(process->pid, watch)
+                                                     : libcuda_->AddProcess(process->pid, watch);
   for (const auto& [file, mapping] : libraries) {
     if (!done) break;
     if (process->attached_files.contains(file)) continue;
@@ -517,7 +526,10 @@ void BpfSource::Impl::OnStack(const tm_cuda_stack& stack) {
   WatchedProcess* process = FindReported(stack.head);
   if (!process || process->stacks.Contains(stack.id)) return;
   const uint32_t frames = std::min<uint32_t>(stack.frames, TM_STACK_FRAMES);
-  process->stacks.Add(stack.id, {stack.ip, frames}, frames == TM_STACK_FRAMES);
+  std::span<const __u64> ip(stack.ip, frames);
+  // Where the kernel recognised a function's first instruction it added the caller itself.
+  if (ip.size() >= 2 && ip[0] == ip[1]) ip = ip.subspan(1);
+  process->stacks.Add(stack.id, ip, frames == TM_STACK_FRAMES);
 }
 
 // ---------------------------------------------------------------- the public face

@@ -46,13 +46,13 @@ struct BpfWatch {
 
 // Sizes, all from the daemon's config.
 struct BpfConfig {
-  bool enabled = true;                         // false: every family says "switched off"
-  std::vector<std::string> disabled_families;  // names as in BpfFamilyState
-  uint32_t ring_bytes = 4u << 20;              // per family; rounded up to a power of two
-  uint32_t max_processes = 1024;               // watched at a time
-  uint32_t max_stacks = 16384;                 // distinct call stacks, per family
-  uint32_t max_live_allocations = 4u << 20;    // per process; more are counted as `table_full`
-  std::string libcuda_prefix = "libcuda.so";   // how the mapped file's name begins
+  bool enabled = true;                              // false: every family says "switched off"
+  std::vector<std::string> disabled_families = {};  // names as in BpfFamilyState
+  uint32_t ring_bytes = 4u << 20;                   // per family; rounded up to a power of two
+  uint32_t max_processes = 1024;                    // watched at a time
+  uint32_t max_stacks = 16384;                      // distinct call stacks, per family
+  uint32_t max_live_allocations = 4u << 20;         // per process; more are counted as `table_full`
+  std::string libcuda_prefix = "libcuda.so";        // how the mapped file's name begins
 };
 
 // One probe family as a whole. Shown by `doctor` and as a metric.

@@ -84,7 +84,7 @@ Result<std::unique_ptr<LibcudaFamily>> LibcudaFamily::Load(const BpfConfig& conf
   return family;
 }
 
-Result<void> LibcudaFamily::AddProcess(pid_t pid, uint32_t generation, BpfMode mode) {
+Result<void> LibcudaFamily::AddProcess(pid_t pid, const tm_cuda_watch& watch) {
   const tm_cuda_counts zero = {};
   const auto key = static_cast<uint32_t>(pid);
   const int error =
@@ -93,12 +93,10 @@ Result<void> LibcudaFamily::AddProcess(pid_t pid, uint32_t generation, BpfMode m
     return Error{"watch process " + std::to_string(pid), strerror(-error),
                  error == -E2BIG ? "raise the number of processes to watch" : ""};
   }
-  return SetMode(pid, generation, mode);
+  return SetWatch(pid, watch);
 }
 
-Result<void> LibcudaFamily::SetMode(pid_t pid, uint32_t generation, BpfMode mode) {
-  const tm_cuda_watch watch = {
-      generation, mode == BpfMode::kLedger ? uint32_t{TM_MODE_LEDGER} : uint32_t{TM_MODE_WITNESS}};
+Result<void> LibcudaFamily::SetWatch(pid_t pid, const tm_cuda_watch& watch) {
   const auto key = static_cast<uint32_t>(pid);
   const int error = bpf_map__update_elem(object_->maps.watches, &key, sizeof(key), &watch,
                                          sizeof(watch), BPF_ANY);

@@ -63,9 +63,9 @@ class LibcudaFamily {
   const std::string& reduced() const { return reduced_; }
 
   // Makes the kernel count for `pid` from zero. Before Attach.
-  Result<void> AddProcess(pid_t pid, uint32_t generation, BpfMode mode);
-  // From now on the probes of `mode` count, and those of the other no longer.
-  Result<void> SetMode(pid_t pid, uint32_t generation, BpfMode mode);
+  Result<void> AddProcess(pid_t pid, const tm_cuda_watch& watch);
+  // From now on the probes of `watch.mode` count, and those of the other no longer.
+  Result<void> SetWatch(pid_t pid, const tm_cuda_watch& watch);
   void RemoveProcess(pid_t pid);
   // Any thread.
   std::optional<tm_cuda_counts> Counts(pid_t pid) const;
