@@ -50,7 +50,7 @@ class Server {
   // "http://127.0.0.1:9470/metrics"; empty when HTTP is not served.
   std::string MetricsUrl() const;
 
-  // Ends streams, lets requests under way finish for up to a second, closes and unlinks the socket.
+  // Ends streams, lets requests under way finish for half a second, closes and unlinks the socket.
   // Returns within 2 s; idempotent.
   void Stop();
 

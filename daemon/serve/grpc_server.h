@@ -1,0 +1,42 @@
+// gRPC tidemark.v1 on the API socket, with reflection and health. Start and Stop belong to one
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "daemon/serve/control.h"
+#include "daemon/serve/peer.h"
+#include "daemon/serve/serve_counters.h"
+#include "daemon/snapshot/snapshot_hub.h"
+
+namespace tidemark::serve {
+
+class GrpcServer {
+ public:
+  // A snapshot older than this makes health say NOT_SERVING: the tick is stuck.
+  static constexpr std::chrono::seconds kStale{10};
+
+  GrpcServer(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
+             ServeCounters& counters, std::string socket_path);
+  ~GrpcServer();  // stops
+
+  // `version` and `metrics_url` go into every snapshot.
+  Result<void> Start(const std::string& version, const std::string& metrics_url);
+
+  // Streams end with UNAVAILABLE, calls under way get half a second. Idempotent.
+  void Stop();
+
+ private:
+  class Impl;
+
+  const SnapshotHub& hub_;
+  Control& control_;
+  const PeerPolicy& peers_;
+  ServeCounters& counters_;
+  const std::string socket_path_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark::serve

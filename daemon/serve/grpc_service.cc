@@ -1,0 +1,227 @@
+#include "daemon/serve/grpc_service.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <utility>
+
+namespace tidemark::serve {
+namespace {
+
+using grpc::Status;
+using grpc::StatusCode;
+
+grpc::ServerUnaryReactor* FinishWith(grpc::CallbackServerContext* context, const Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+// A stream that is over before it began.
+class RefusedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit RefusedStream(const Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+// gRPC names a connection that was handed over as a descriptor "fd:N".
+std::optional<int> DescriptorOf(const std::string& peer) {
+  constexpr std::string_view kPrefix = "fd:";
+  if (!peer.starts_with(kPrefix)) return std::nullopt;
+  int fd = -1;
+  const char* end = peer.data() + peer.size();
+  const auto [stop, error] = std::from_chars(peer.data() + kPrefix.size(), end, fd);
+  if (error != std::errc() || stop != end || fd < 0) return std::nullopt;
+  return fd;
+}
+
+bool Parse(const grpc::ByteBuffer& bytes, v1::GetSnapshotRequest* request) {
+  grpc::ByteBuffer copy(bytes);
+  return grpc::SerializationTraits<v1::GetSnapshotRequest>::Deserialize(&copy, request).ok();
+}
+
+}  // namespace
+
+// The descriptor cannot have been closed and reused meanwhile: a call keeps its transport, and the
+// transport closes the descriptor only in its destructor. So the kernel's answer is about this
+// peer, even when it has hung up already.
+Result<Viewer> GrpcService::Admit(const grpc::CallbackServerContext& context) {
+  counters_.grpc_requests.fetch_add(1, std::memory_order_relaxed);
+  const std::optional<int> fd = DescriptorOf(context.peer());
+  if (!fd) return Error{"find out who connected", "no socket of ours: " + context.peer(), ""};
+  return peers_.OfUnixSocket(*fd);
+}
+
+Status GrpcService::Refuse(Refusal cause, StatusCode code, const std::string& message) {
+  counters_.Refuse(cause);
+  return {code, message};
+}
+
+Status GrpcService::MayTouch(const Viewer& viewer, pid_t pid) {
+  const SnapshotHub::Pointer snapshot = hub_.Latest();
+  if (!snapshot) return {StatusCode::UNAVAILABLE, "the first snapshot is not done yet"};
+  const auto process = std::ranges::find(snapshot->processes, pid,
+                                         [](const ProcessSnapshot& p) { return p.key.pid; });
+  if (process == snapshot->processes.end()) {
+    return {StatusCode::NOT_FOUND, "no process " + std::to_string(pid) + " is known here"};
+  }
+  if (!viewer.Sees(process->identity.uid)) {
+    return Refuse(Refusal::kNotYours, StatusCode::PERMISSION_DENIED,
+                  "process " + std::to_string(pid) +
+                      " is another user's; ask as that user, as root or as a member of the "
+                      "daemon's group");
+  }
+  return Status::OK;
+}
+
+grpc::ServerUnaryReactor* GrpcService::Enqueue(grpc::CallbackServerContext* context,
+                                               std::function<Status()> act) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  // The context lives until the reactor is finished.
+  const bool posted = queue_.Post([context, reactor, act = std::move(act)] {
+    reactor->Finish(context->IsCancelled() ? Status::CANCELLED : act());
+  });
+  if (!posted) {
+    reactor->Finish(Refuse(Refusal::kBusy, StatusCode::RESOURCE_EXHAUSTED,
+                           "too many requests wait already; try again in a second"));
+  }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GrpcService::GetSnapshot(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
+                                      viewer.error().ToString()));
+  }
+  v1::GetSnapshotRequest parsed;
+  if (!Parse(*request, &parsed)) {
+    return FinishWith(context, Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT,
+                                      "the request is no GetSnapshotRequest"));
+  }
+  if (const auto options = ToOptions(parsed); !options) {
+    return FinishWith(context, Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT,
+                                      options.error().ToString()));
+  }
+  const SnapshotHub::Pointer snapshot = hub_.Latest();
+  if (!snapshot) {
+    return FinishWith(context, {StatusCode::UNAVAILABLE, "the first snapshot is not done yet"});
+  }
+  Result<grpc::ByteBuffer> bytes = views_.Serialized(snapshot, parsed, *viewer);
+  if (!bytes) {
+    return FinishWith(context, {StatusCode::RESOURCE_EXHAUSTED, bytes.error().ToString()});
+  }
+  *response = std::move(*bytes);
+  return FinishWith(context, Status::OK);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GrpcService::WatchSnapshots(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    return new RefusedStream(
+        Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED, viewer.error().ToString()));
+  }
+  v1::GetSnapshotRequest parsed;
+  if (!Parse(*request, &parsed)) {
+    return new RefusedStream(Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT,
+                                    "the request is no GetSnapshotRequest"));
+  }
+  if (const auto options = ToOptions(parsed); !options) {
+    return new RefusedStream(
+        Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT, options.error().ToString()));
+  }
+  return watches_.Watch(std::move(parsed), *viewer, hub_.Latest());
+}
+
+grpc::ServerUnaryReactor* GrpcService::ListHolders(grpc::CallbackServerContext* context,
+                                                   const v1::ListHoldersRequest* request,
+                                                   v1::ListHoldersResponse* response) {
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
+                                      viewer.error().ToString()));
+  }
+  if (request->max_addresses() < 0 || request->max_addresses() > kMaxHolders) {
+    return FinishWith(context, Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT,
+                                      "max_addresses must lie between 0 (the default, 64) and " +
+                                          std::to_string(kMaxHolders)));
+  }
+  if (const Status allowed = MayTouch(*viewer, request->pid()); !allowed.ok()) {
+    return FinishWith(context, allowed);
+  }
+  return Enqueue(context, [this, request, response]() -> Status {
+    const auto blocks = control_.Holders(request->pid(), request->site_id());
+    if (!blocks) return {StatusCode::NOT_FOUND, blocks.error().ToString()};
+    const int wanted = request->max_addresses() == 0 ? kDefaultHolders : request->max_addresses();
+    response->set_blocks_total(blocks->size());
+    for (const HeldBlock& block : *blocks) {
+      if (response->blocks_size() == wanted) break;
+      v1::ListHoldersResponse::Block* out = response->add_blocks();
+      out->set_address(block.address);
+      out->set_bytes(block.bytes);
+      out->set_step(block.step);
+    }
+    return Status::OK;
+  });
+}
+
+grpc::ServerUnaryReactor* GrpcService::Detach(grpc::CallbackServerContext* context,
+                                              const v1::DetachRequest* request,
+                                              v1::DetachResponse* response) {
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
+                                      viewer.error().ToString()));
+  }
+  if (request->all() == (request->pid() != 0)) {
+    return FinishWith(context, Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT,
+                                      "give either pid or all"));
+  }
+  if (!request->all()) {
+    if (const Status allowed = MayTouch(*viewer, request->pid()); !allowed.ok()) {
+      return FinishWith(context, allowed);
+    }
+    return Enqueue(context, [this, request, response]() -> Status {
+      const Result<void> detached = control_.Detach(request->pid());
+      if (!detached) return {StatusCode::NOT_FOUND, detached.error().ToString()};
+      response->add_detached_pids(request->pid());
+      return Status::OK;
+    });
+  }
+  return Enqueue(context, [this, context, viewer = *viewer, response]() -> Status {
+    const SnapshotHub::Pointer snapshot = hub_.Latest();
+    if (!snapshot) return {StatusCode::UNAVAILABLE, "the first snapshot is not done yet"};
+    for (const ProcessSnapshot& process : snapshot->processes) {
+      if (process.liveness != Liveness::kAlive || !viewer.Sees(process.identity.uid)) continue;
+      if (context->IsCancelled()) return Status::CANCELLED;
+      if (control_.Detach(process.key.pid)) response->add_detached_pids(process.key.pid);
+    }
+    return Status::OK;
+  });
+}
+
+grpc::ServerUnaryReactor* GrpcService::ReleaseGpu(grpc::CallbackServerContext* context,
+                                                  const v1::ReleaseGpuRequest* request,
+                                                  v1::ReleaseGpuResponse* response) {
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
+                                      viewer.error().ToString()));
+  }
+  if (!viewer->sees_all) {
+    return FinishWith(context, Refuse(Refusal::kNotYours, StatusCode::PERMISSION_DENIED,
+                                      "only root and members of the daemon's group may close the "
+                                      "daemon's GPU handles"));
+  }
+  return Enqueue(context, [this, request, response]() -> Status {
+    const Result<void> done = control_.ReleaseGpu(request->resume());
+    if (!done) return {StatusCode::FAILED_PRECONDITION, done.error().ToString()};
+    response->set_released(!request->resume());
+    return Status::OK;
+  });
+}
+
+}  // namespace tidemark::serve

@@ -1,0 +1,70 @@
+// The RPCs of tidemark.v1.Tidemark. Every request is checked against who asks; handlers run on
+// gRPC's threads and never block: what may take time goes through the control queue.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "daemon/serve/control.h"
+#include "daemon/serve/control_queue.h"
+#include "daemon/serve/peer.h"
+#include "daemon/serve/serve_counters.h"
+#include "daemon/serve/watch_list.h"
+#include "tidemark/v1/tidemark.grpc.pb.h"
+
+namespace tidemark::serve {
+
+// Snapshots go out as ready bytes, so these two are raw; requests are parsed by hand.
+using GrpcServiceBase = v1::Tidemark::WithRawCallbackMethod_GetSnapshot<
+    v1::Tidemark::WithRawCallbackMethod_WatchSnapshots<
+        v1::Tidemark::WithCallbackMethod_ListHolders<v1::Tidemark::WithCallbackMethod_Detach<
+            v1::Tidemark::WithCallbackMethod_ReleaseGpu<v1::Tidemark::Service>>>>>;
+
+class GrpcService final : public GrpcServiceBase {
+ public:
+  static constexpr int kDefaultHolders = 64;
+  static constexpr int kMaxHolders = 65536;
+
+  GrpcService(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
+              ServeCounters& counters, SnapshotViews& views, WatchList& watches)
+      : hub_(hub),
+        control_(control),
+        peers_(peers),
+        counters_(counters),
+        views_(views),
+        watches_(watches) {}
+
+  grpc::ServerUnaryReactor* GetSnapshot(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchSnapshots(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* ListHolders(grpc::CallbackServerContext* context,
+                                        const v1::ListHoldersRequest* request,
+                                        v1::ListHoldersResponse* response) override;
+  grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context,
+                                   const v1::DetachRequest* request,
+                                   v1::DetachResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseGpu(grpc::CallbackServerContext* context,
+                                       const v1::ReleaseGpuRequest* request,
+                                       v1::ReleaseGpuResponse* response) override;
+
+ private:
+  // Counts the request and finds out who sent it.
+  Result<Viewer> Admit(const grpc::CallbackServerContext& context);
+  grpc::Status Refuse(Refusal cause, grpc::StatusCode code, const std::string& message);
+  // OK when `viewer` may act on `pid`.
+  grpc::Status MayTouch(const Viewer& viewer, pid_t pid);
+  // Runs `act` on the queue and finishes the call with what it returns.
+  grpc::ServerUnaryReactor* Enqueue(grpc::CallbackServerContext* context,
+                                    std::function<grpc::Status()> act);
+
+  const SnapshotHub& hub_;
+  Control& control_;
+  const PeerPolicy& peers_;
+  ServeCounters& counters_;
+  SnapshotViews& views_;
+  WatchList& watches_;
+  ControlQueue queue_;
+};
+
+}  // namespace tidemark::serve

@@ -1,0 +1,139 @@
+#include "daemon/serve/http_server.h"
+
+#include <arpa/inet.h>
+#include <civetweb.h>
+#include <netinet/in.h>
+
+#include <string_view>
+
+namespace tidemark::serve {
+namespace {
+
+std::string_view ReasonOf(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 421:
+      return "Misdirected Request";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Internal Server Error";
+  }
+}
+
+std::string Text(const char* text) { return text == nullptr ? "" : text; }
+
+// Answers everything, so that CivetWeb's own handling of files, CGI and authorization is never
+// reached.
+int OnRequest(mg_connection* connection) {
+  const mg_request_info* info = mg_get_request_info(connection);
+  auto* server = static_cast<HttpServer*>(info->user_data);
+  const HttpRequest request{.method = Text(info->request_method),
+                            .path = Text(info->local_uri),
+                            .query = Text(info->query_string),
+                            .host = Text(mg_get_header(connection, "Host")),
+                            .authorization = Text(mg_get_header(connection, "Authorization")),
+                            .remote_address = info->remote_addr,
+                            .remote_port = static_cast<uint16_t>(info->remote_port),
+                            .local_port = static_cast<uint16_t>(info->server_port)};
+  const HttpResponse response = server->api().Handle(request);
+  // A request with a body is refused above; the connection is closed so that the body is never
+  // taken for the next request.
+  const bool close = info->content_length > 0 || response.status == 405;
+  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
+  head += ReasonOf(response.status);
+  head += "\r\nContent-Type: " + response.content_type +
+          "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n";
+  head += close ? "Connection: close\r\n" : "";
+  head += SecurityHeaders();
+  head += response.extra_headers + "\r\n";
+  if (request.method != "HEAD") head += response.body;
+  mg_write(connection, head.data(), head.size());
+  return response.status;
+}
+
+// CivetWeb's own error pages (malformed requests) carry its version; ours carry nothing.
+int OnError(mg_connection* connection, int status, const char*) {
+  std::string head = "HTTP/1.1 " + std::to_string(status) + " " + std::string(ReasonOf(status)) +
+                     "\r\nContent-Length: 0\r\nConnection: close\r\n";
+  head += SecurityHeaders();
+  head += "\r\n";
+  mg_write(connection, head.data(), head.size());
+  return 0;
+}
+
+int Silent(const mg_connection*, const char*) { return 1; }
+
+bool IsLoopback(const std::string& address) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  return inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+bool IsAddress(const std::string& address) {
+  in6_addr any{};
+  return inet_pton(AF_INET, address.c_str(), &any) == 1 ||
+         inet_pton(AF_INET6, address.c_str(), &any) == 1;
+}
+
+}  // namespace
+
+Result<void> HttpServer::Start(const std::string& address, int port, bool beyond_loopback) {
+  const bool v6 = address.find(':') != std::string::npos;
+  const std::string listen_on = (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+  if (!IsAddress(address) || port < 0 || port > 65535) {
+    return Error{"serve HTTP on " + listen_on, "that is no IP address and port",
+                 "for example 127.0.0.1 and 9470"};
+  }
+  if (!IsLoopback(address) && !beyond_loopback) {
+    return Error{"serve HTTP on " + listen_on, "plain HTTP beyond loopback is off",
+                 "listen on 127.0.0.1, or allow it explicitly (http.beyond_loopback: true)"};
+  }
+  // The request timeout bounds how long a slow client holds one of the threads.
+  const char* options[] = {"listening_ports",
+                           listen_on.c_str(),
+                           "num_threads",
+                           "8",
+                           "request_timeout_ms",
+                           "3000",
+                           "enable_keep_alive",
+                           "yes",
+                           "keep_alive_timeout_ms",
+                           "1000",
+                           "max_request_size",
+                           "8192",
+                           "enable_directory_listing",
+                           "no",
+                           nullptr};
+  mg_callbacks callbacks{};
+  callbacks.begin_request = OnRequest;
+  callbacks.http_error = OnError;
+  callbacks.log_message = Silent;
+  context_ = mg_start(&callbacks, this, options);
+  if (context_ == nullptr) {
+    return Error{"serve HTTP on " + listen_on, "the address is in use or not ours",
+                 "stop what listens there, or set another http port"};
+  }
+  mg_server_port bound{};
+  if (mg_get_server_ports(context_, 1, &bound) == 1) port_ = bound.port;
+  address_ = address;
+  return {};
+}
+
+void HttpServer::Stop() {
+  if (context_ == nullptr) return;
+  mg_stop(context_);
+  context_ = nullptr;
+}
+
+}  // namespace tidemark::serve
