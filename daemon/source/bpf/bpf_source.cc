@@ -393,14 +393,18 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
 
   const BpfMode mode = process->wanted.cuda;
   LibcudaFamily::Attachment attachment;
-  Result<void> done = libcuda_->Counts(process->pid) ? libcuda_->SetWatch(process->pid, watch)
-                                                     : libcuda_->AddProcess(process->pid, watch);
+  Result<void> done;
   for (const auto& [file, mapping] : libraries) {
     if (!done) break;
     if (process->attached_files.contains(file)) continue;
     Result<UniqueFd> fd = OpenMapped(root_, process->pid, *mapping);
     done = fd ? libcuda_->Attach(process->pid, mode, fd->get(), mapping->path, &attachment)
               : Result<void>(fd.error());
+  }
+  // Only now: the probes that count so far go on counting until the new ones are all there.
+  if (done) {
+    done = libcuda_->Counts(process->pid) ? libcuda_->SetWatch(process->pid, watch)
+                                          : libcuda_->AddProcess(process->pid, watch);
   }
   if (!done) {
     become(BpfAttachState::kFailed, done.error().ToString(), now + kRetryEveryNs);

@@ -62,7 +62,7 @@ class LibcudaFamily {
   // Empty, or why it works in a reduced form.
   const std::string& reduced() const { return reduced_; }
 
-  // Makes the kernel count for `pid` from zero. Before Attach.
+  // Makes the kernel count for `pid` from zero.
   Result<void> AddProcess(pid_t pid, const tm_cuda_watch& watch);
   // From now on the probes of `watch.mode` count, and those of the other no longer.
   Result<void> SetWatch(pid_t pid, const tm_cuda_watch& watch);
