@@ -57,6 +57,7 @@ inline constexpr auto kIdentityVariables = std::to_array<std::string_view>({
     // Which devices the process sees.
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
 });
 
 }  // namespace tidemark::wire
