@@ -17,9 +17,9 @@ class Snapshot;
 namespace tidemark::serve {
 
 struct ProtoOptions {
-  std::vector<pid_t> pids;  // empty = all
-  size_t max_sites = 0;     // per process, largest live first; 0 = all
-  size_t max_steps = 0;     // per process, latest; 0 = all
+  std::vector<pid_t> pids = {};  // empty = all
+  size_t max_sites = 0;          // per process, largest live first; 0 = all
+  size_t max_steps = 0;          // per process, latest; 0 = all
   bool omit_sites = false;
   bool omit_steps = false;
 };
