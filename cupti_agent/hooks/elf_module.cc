@@ -100,12 +100,13 @@ bool ElfModule::Load(const dl_phdr_info& info) {
 bool ElfModule::Defines(uint32_t index, const char* name) const {
   const ElfW(Sym)& symbol = symbols_[index];
   if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0) return false;
-  if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) return false;
+  uint32_t kind = ELF64_ST_TYPE(symbol.st_info);
+  if (kind != STT_FUNC && kind != STT_OBJECT && kind != STT_NOTYPE) return false;
   if (versions_ != nullptr && (versions_[index] & kHiddenVersion) != 0) return false;
   return strcmp(strings_ + symbol.st_name, name) == 0;
 }
 
-uint64_t ElfModule::FindFunction(const char* name) const {
+uint64_t ElfModule::Find(const char* name) const {
   if (gnu_hash_ != nullptr) {
     uint32_t bucket_count = gnu_hash_[0];
     uint32_t first_symbol = gnu_hash_[1];
@@ -156,7 +157,7 @@ uint32_t ElfModule::SymbolCount() const {
   return last + 1;
 }
 
-uint64_t ElfModule::FindFunctionByPrefix(const char* prefix) const {
+uint64_t ElfModule::FindByPrefix(const char* prefix) const {
   size_t length = strlen(prefix);
   uint32_t count = SymbolCount();
   for (uint32_t i = 1; i < count; ++i) {

@@ -33,11 +33,11 @@ class ElfModule {
     VisitTable(relocations_, relocation_count_, visit);
   }
 
-  // Address of the function that this module defines under `name`, 0 when it does not. An indirect
-  // function (IFUNC) counts as not defined: its symbol is the resolver.
-  uint64_t FindFunction(const char* name) const;
-  // The same for the first function whose name begins with `prefix`; slow.
-  uint64_t FindFunctionByPrefix(const char* prefix) const;
+  // Address of the function or variable that this module defines under `name`, 0 when it does not.
+  // An indirect function (IFUNC) counts as not defined: its symbol is the resolver.
+  uint64_t Find(const char* name) const;
+  // The same for the first one whose name begins with `prefix`; slow.
+  uint64_t FindByPrefix(const char* prefix) const;
 
   // A number that differs between modules that could follow one another at one address.
   uint64_t Fingerprint() const;

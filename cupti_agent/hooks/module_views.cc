@@ -54,12 +54,12 @@ uint64_t ModuleViews::Resolve(uint32_t importer, const char* name) {
     }
   }
   for (uint32_t i = 0; i < global_end_; ++i) {
-    uint64_t found = modules_[i].FindFunction(name);
+    uint64_t found = modules_[i].Find(name);
     if (found != 0) return found;
   }
   uint32_t needed = Closure(importer);
   for (uint32_t i = 0; i < needed; ++i) {
-    uint64_t found = modules_[queue_[i]].FindFunction(name);
+    uint64_t found = modules_[queue_[i]].Find(name);
     if (found != 0) return found;
   }
   return Find(name, /*prefix=*/false);
@@ -67,8 +67,7 @@ uint64_t ModuleViews::Resolve(uint32_t importer, const char* name) {
 
 uint64_t ModuleViews::Find(const char* name, bool prefix) const {
   for (uint32_t i = 0; i < count_; ++i) {
-    uint64_t found =
-        prefix ? modules_[i].FindFunctionByPrefix(name) : modules_[i].FindFunction(name);
+    uint64_t found = prefix ? modules_[i].FindByPrefix(name) : modules_[i].Find(name);
     if (found != 0) return found;
   }
   return 0;

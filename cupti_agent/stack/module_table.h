@@ -1,0 +1,35 @@
+// Which module an address lies in, answered without the loader's locks: a tap may run while another
+// thread holds them. Filled by RefreshModuleTable from the loader's list.
+//
+// Modules are never forgotten, so an index stays valid; where one was unloaded and another loaded
+// over it, the newer one wins.
+#pragma once
+
+#include <cstdint>
+
+namespace tidemark::agent {
+
+inline constexpr uint32_t kNoModule = UINT32_MAX;
+
+struct StackModule {
+  uint64_t base;  // load bias
+  uint64_t begin;
+  uint64_t end;
+  uint64_t eh_frame_header;  // address of .eh_frame_hdr, 0 = none
+  uint8_t build_id_bytes;
+  uint8_t build_id[24];
+  char path[256];  // cut at the front where it does not fit: the file's name matters most
+};
+
+// Adds modules that appeared. From one thread at a time; others may be looking.
+void RefreshModuleTable();
+
+uint32_t ModuleContaining(uint64_t address);
+
+// `index` comes from ModuleContaining.
+const StackModule& ModuleAt(uint32_t index);
+
+// The module that this code is linked into: its frames are the agent's own.
+uint32_t OwnModule();
+
+}  // namespace tidemark::agent
