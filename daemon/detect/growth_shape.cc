@@ -2,8 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace tidemark::detect {
+namespace {
+
+// A rise this many times the median one is a one-time step on top of the growth.
+constexpr double kOneTime = 4.0;
+
+}  // namespace
 
 GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_points) {
   constexpr int kRises = kParts - 1;
@@ -11,17 +18,23 @@ GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_point
   GrowthShape shape;
   shape.first_floor = floors.front();
   shape.last_floor = floors.back();
-  shape.growth = static_cast<double>(floors.back()) - static_cast<double>(floors.front());
-  double largest = 0;
   int64_t highest = floors[0];
   for (int i = 0; i < kRises; ++i) {
     rise[i] = static_cast<double>(floors[i + 1]) - static_cast<double>(floors[i]);
     shape.rises += rise[i] > 0;
-    largest = std::max(largest, rise[i]);
     highest = std::max(highest, floors[i]);
     shape.largest_fall = std::max(
         shape.largest_fall, static_cast<double>(highest) - static_cast<double>(floors[i + 1]));
   }
+  std::array<double, kRises> sorted = rise;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[kRises / 2];
+  const int largest = static_cast<int>(std::max_element(rise.begin(), rise.end()) - rise.begin());
+  if (median > 0 && rise[largest] > kOneTime * median) {
+    shape.one_time_step = rise[largest] - median;
+    rise[largest] = median;
+  }
+  shape.growth = std::accumulate(rise.begin(), rise.end(), 0.0);
   const double mean = shape.growth / kRises;
   double squares = 0;
   for (double r : rise) squares += (r - mean) * (r - mean);
@@ -35,7 +48,8 @@ GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_point
   const double early = rise[0] + rise[1] + rise[2];
   const double late = rise[4] + rise[5] + rise[6];
   shape.late_to_early = early > 0 ? late / early : (late > 0 ? 10.0 : 0.0);
-  shape.largest_share = shape.growth > 0 ? largest / shape.growth : 1.0;
+  shape.largest_share =
+      shape.growth > 0 ? *std::max_element(rise.begin(), rise.end()) / shape.growth : 1.0;
   int64_t before = std::min(floors[0], floors[1]);
   shape.grows_throughout = rise[kRises - 1] + rise[kRises - 2] > mean / 2;
   for (int quarter = 1; quarter < kParts / 2; ++quarter) {
@@ -50,6 +64,19 @@ GrowthShape ShapeOf(const FloorHistory& history, int level, int blocks) {
   std::array<int64_t, kParts> floors;
   for (int part = 0; part < kParts; ++part) {
     floors[kParts - 1 - part] = history.FloorOf(level, part * blocks, blocks);
+  }
+  return ShapeOf(floors, static_cast<double>(blocks) * static_cast<double>(uint64_t{1} << level));
+}
+
+GrowthShape ShapeOfStretch(const FloorHistory& history, uint64_t from_back, uint64_t to_back) {
+  const int level = history.LevelReaching(from_back);
+  const int first = static_cast<int>(to_back >> level);
+  const int last = std::min(static_cast<int>(from_back >> level), history.Available(level));
+  const int blocks = (last - first) / kParts;
+  if (blocks < 1) return GrowthShape{};
+  std::array<int64_t, kParts> floors;
+  for (int part = 0; part < kParts; ++part) {
+    floors[kParts - 1 - part] = history.FloorOf(level, first + part * blocks, blocks);
   }
   return ShapeOf(floors, static_cast<double>(blocks) * static_cast<double>(uint64_t{1} << level));
 }

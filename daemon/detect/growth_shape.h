@@ -25,6 +25,7 @@ struct GrowthShape {
   double largest_fall = 0;        // from a part to a later one, >= 0
   int rises = 0;                  // of seven
   bool grows_throughout = false;  // each quarter's floor above the one before, and the last part's
+  double one_time_step = 0;       // taken out of the largest rise, and out of all that is above
   int64_t first_floor = 0;
   int64_t last_floor = 0;
 };
@@ -34,5 +35,8 @@ GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_point
 
 // Of the newest window at `level`: kParts parts of `blocks` blocks. Needs kParts * blocks blocks.
 GrowthShape ShapeOf(const FloorHistory& history, int level, int blocks);
+
+// Of the stretch that lies between `from_back` and `to_back` points before now (from > to).
+GrowthShape ShapeOfStretch(const FloorHistory& history, uint64_t from_back, uint64_t to_back);
 
 }  // namespace tidemark::detect

@@ -17,12 +17,22 @@ constexpr double kRunawayShare = 0.01;
 constexpr double kLargestShare = 0.5;  // of the growth, in one rise
 constexpr int kMinRises = 6;           // of seven
 constexpr double kMinGrowthBytes = 256 << 10;
+constexpr double kOverOneTime = 0.3;     // growth over a one-time step in the same window
 constexpr double kFadingOfFalls = 0.99;  // per test
 constexpr uint64_t kRecordMemory = 16;   // windows
 constexpr double kOlderGrowth = 0.3;     // of the slope: less before the window is no growth
-constexpr double kWholeGrowth = 0.45;    // a window this much of the growth needs no more proof
+constexpr double kWholeGrowth = 0.6;     // a window this much of the growth needs no more proof
 constexpr double kEnded = 0.25;          // of the slope: less than this has ended
-constexpr double kStudent = 2.45;        // t of 6 degrees of freedom, 95 %
+// Few windows span most of a long history, so chance has few tries: they need not be as regular.
+constexpr double kSurely = 0.6;
+constexpr uint64_t kManyPoints = 4000;
+constexpr double kWholeT = 0.4;
+constexpr double kNoise = 4;  // growth over the distance of neighbouring points
+constexpr double kWholeNoise = 10;
+constexpr double kWholePersistence = 0.06;
+constexpr int kLongLevel = 6;
+constexpr uint64_t kFewest = 48;
+constexpr double kStudent = 2.45;  // t of 6 degrees of freedom, 95 %
 
 constexpr int64_t kAbsurd = int64_t{1} << 60;
 
@@ -52,7 +62,9 @@ bool SeriesDetector::Push(uint64_t unit, int64_t time_ns, int64_t floor) {
     const uint64_t blocks_so_far = history_.Completed(level);
     for (size_t i = level == 0 ? 0 : 1; i < kBlocksAPart.size(); ++i) {
       const int blocks = kBlocksAPart[i];
-      if (blocks_so_far % blocks == 0 && history_.Available(level) >= kParts * blocks) {
+      // Long windows are rare enough to be looked at with every block, short ones with every part.
+      const bool due = level >= kLongLevel || blocks_so_far % blocks == 0;
+      if (due && history_.Available(level) >= kParts * blocks) {
         Examine(level, static_cast<int>(i));
       }
     }
@@ -99,16 +111,20 @@ void SeriesDetector::Examine(int level, int part_index) {
   memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, shape.largest_fall);
 
   const bool runaway = blocks == 1;
-  const double needed_t = options_.min_t * (runaway ? kRunawayT : 1.0);
+  const bool whole = now >= kManyPoints &&
+                     static_cast<double>(window.points) >= kWholeGrowth * static_cast<double>(now);
+  const double needed_t = options_.min_t * (runaway ? kRunawayT : whole ? kWholeT : 1.0);
   const double needed_growth =
-      std::max({kMinGrowthBytes, options_.over_falls * memory.largest_fall, 3 * noise_,
+      std::max({kMinGrowthBytes, options_.over_falls * memory.largest_fall,
+                (whole ? kWholeNoise : kNoise) * noise_,
                 runaway ? kRunawayShare * static_cast<double>(shape.first_floor) : 0.0});
   memory.needed_per_point = static_cast<float>(
       std::max(needed_growth / (static_cast<double>(window.points) * (kParts - 1) / kParts),
                needed_t * shape.error));
   const bool grows = shape.growth > needed_growth && shape.grows_throughout &&
-                     shape.rises >= kMinRises && shape.largest_share <= kLargestShare &&
-                     shape.t >= needed_t && shape.late_to_early >= options_.min_late_to_early &&
+                     shape.rises >= (whole ? kMinRises - 1 : kMinRises) &&
+                     shape.largest_share <= kLargestShare && shape.t >= needed_t &&
+                     shape.late_to_early >= options_.min_late_to_early &&
                      shape.last_floor > memory.record;
   if (shape.first_floor > memory.record) {
     memory.record = shape.first_floor;
@@ -117,32 +133,18 @@ void SeriesDetector::Examine(int level, int part_index) {
   if (grows && !StillWarm(window)) OnPass(window);
 }
 
-double SeriesDetector::SlopeBetween(uint64_t from_back, uint64_t to_back) const {
-  // The floors of the first and the last quarter of the stretch, over their distance.
-  const int level = history_.LevelReaching(from_back);
-  const int available = history_.Available(level);
-  const int first = static_cast<int>(to_back >> level);
-  const int last = std::min(static_cast<int>(from_back >> level), available);
-  const int length = last - first;
-  if (length < 4) return 0;
-  const int quarter = length / 4;
-  const double newer = static_cast<double>(history_.FloorOf(level, first, quarter));
-  const double older = static_cast<double>(history_.FloorOf(level, last - quarter, quarter));
-  return (newer - older) /
-         (static_cast<double>(length - quarter) * static_cast<double>(uint64_t{1} << level));
-}
-
 bool SeriesDetector::StillWarm(const Window& window) const {
   const double slope = window.shape.per_point;
   bool was_faster = false;
   uint64_t back = window.points;
   while (back + back / 4 < history_.points()) {
     const uint64_t to = std::min(2 * back, history_.points());
-    const double older = SlopeBetween(to, back);
+    const double older = ShapeOfStretch(history_, to, back).per_point;
     if (older < kOlderGrowth * slope) break;
     if (older * options_.min_late_to_early > slope) was_faster = true;
     back = to;
   }
+  if (back + back / 4 >= history_.points()) back = history_.points();
   return was_faster &&
          static_cast<double>(window.points) < kWholeGrowth * static_cast<double>(back);
 }
@@ -158,12 +160,28 @@ void SeriesDetector::OnPass(const Window& window) {
       UpdateSlope(window);
       return;
     case VerdictState::kSuspect: {
-      const double elapsed = static_cast<double>(now - since_point_);
-      if (elapsed < options_.persistence * static_cast<double>(window_points_) ||
+      const double elapsed = static_cast<double>(now - based_point_);
+      if (window.shape.per_point < 0.6 * reference_slope_) {
+        // What first looked steep was something else; a much longer window sees the slope beneath.
+        if (window.points >= 2 * window_points_) {
+          Base(window.points, window.shape.per_point, window.shape.first_floor);
+          UpdateSlope(window);
+        }
+        return;
+      }
+      const bool whole = history_.points() >= kManyPoints &&
+                         static_cast<double>(window.points) >=
+                             kWholeGrowth * static_cast<double>(history_.points());
+      if (elapsed < (whole ? kWholePersistence : options_.persistence) *
+                        static_cast<double>(window_points_) ||
           elapsed < kParts) {
         return;
       }
-      if (window.shape.per_point < 0.6 * reference_slope_) return;
+      const uint64_t lasted = now - onset_point_;
+      const double grown = static_cast<double>(finding_.floor_bytes - finding_.onset_bytes);
+      const bool quick = lasted >= kFewest &&
+                         grown >= options_.quick_share * static_cast<double>(finding_.onset_bytes);
+      if (!quick && lasted < options_.patience_points) return;
       Confirm();
       UpdateSlope(window);
       return;
@@ -201,27 +219,31 @@ void SeriesDetector::OnStairs() {
 
 void SeriesDetector::Suspect(GrowthPattern pattern, uint64_t window_points, double per_point,
                              int64_t first_floor) {
-  const uint64_t now = history_.points();
-  since_point_ = now;
-  window_points_ = window_points;
-  onset_point_ = now - std::min(now, window_points);
-  reference_slope_ = per_point;
-  most_grown_ = per_point * static_cast<double>(window_points);
+  since_point_ = history_.points();
   finding_.state = VerdictState::kSuspect;
   finding_.pattern = pattern;
   finding_.end = GrowthEnd::kNone;
   finding_.since = last_unit_;
   finding_.since_ns = last_time_ns_;
   finding_.confirmed_at = 0;
-  finding_.onset_bytes = first_floor;
-  finding_.onset =
-      last_unit_ - static_cast<uint64_t>(std::min(
-                       static_cast<double>(last_unit_),
-                       static_cast<double>(now - onset_point_) * UnitsPerPoint(window_points)));
-  const double seconds = static_cast<double>(finding_.since - finding_.onset) /
-                         std::max(history_.UnitsPerSecond(window_points), 1e-9);
-  finding_.onset_ns = last_time_ns_ - static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);
   ++finding_.episodes;
+  Base(window_points, per_point, first_floor);
+}
+
+void SeriesDetector::Base(uint64_t window_points, double per_point, int64_t first_floor) {
+  const uint64_t now = history_.points();
+  based_point_ = now;
+  window_points_ = window_points;
+  onset_point_ = now - std::min(now, window_points);
+  reference_slope_ = per_point;
+  most_grown_ = per_point * static_cast<double>(window_points);
+  next_check_ = 0;
+  finding_.onset_bytes = first_floor;
+  const double units = static_cast<double>(now - onset_point_) * UnitsPerPoint(window_points);
+  finding_.onset =
+      last_unit_ - static_cast<uint64_t>(std::min(static_cast<double>(last_unit_), units));
+  const double seconds = units / std::max(history_.UnitsPerSecond(window_points), 1e-9);
+  finding_.onset_ns = last_time_ns_ - static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);
 }
 
 void SeriesDetector::Confirm() {
@@ -268,9 +290,12 @@ void SeriesDetector::Follow() {
     return;
   }
   const uint64_t stretch = std::max(window_points_ / 2, (now - onset_point_) / 2);
-  if (now < since_point_ + stretch / 2 || now % std::max<uint64_t>(1, stretch / 16) != 0) return;
-  const double slope = SlopeBetween(stretch, 0);
-  if (slope < kEnded * reference_slope_) {
+  if (now < std::max(next_check_, since_point_ + stretch / 2)) return;
+  next_check_ = now + stretch / 16;
+  const GrowthShape recent = ShapeOfStretch(history_, stretch, 0);
+  const double slope = recent.per_point;
+  // Ended beyond doubt: where the series walks, a lull is no end.
+  if (slope < kEnded * reference_slope_ && slope + 2 * recent.error < kSurely * reference_slope_) {
     Retract(slope < 0.05 * reference_slope_ ? GrowthEnd::kLevelledOff : GrowthEnd::kSlowedDown);
   }
 }

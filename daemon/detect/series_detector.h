@@ -35,6 +35,10 @@ struct DetectorOptions {
   double min_late_to_early = 0.8;
   double over_falls = 1.5;   // growth over the largest fall in as long a window
   double persistence = 0.5;  // confirmed after this share of the suspect window has passed again
+  // ... and once the growth has lasted this many points or, if fewer, has added `quick_share` to
+  // the level it began at: a warm-up of some hundred points looks like a leak until it ends.
+  uint64_t patience_points = 400;
+  double quick_share = 0.10;
 };
 
 enum class GrowthPattern : uint8_t { kNone, kSteadyGrowth, kStairs };
@@ -90,12 +94,12 @@ class SeriesDetector {
 
   void Examine(int level, int part_index);
   bool StillWarm(const Window& window) const;
-  double SlopeBetween(uint64_t from_back, uint64_t to_back) const;
   void OnPass(const Window& window);
   void OnStairs();
   void Follow();
   void Suspect(GrowthPattern pattern, uint64_t window_points, double per_point,
                int64_t first_floor);
+  void Base(uint64_t window_points, double per_point, int64_t first_floor);
   void Confirm();
   void Retract(GrowthEnd end);
   void UpdateSlope(const Window& window);
@@ -116,9 +120,11 @@ class SeriesDetector {
   // Of the growth that is suspect or confirmed, in points and bytes:
   uint64_t onset_point_ = 0;
   uint64_t since_point_ = 0;
+  uint64_t based_point_ = 0;  // where the slope and the onset were last set
   uint64_t window_points_ = 0;
   double reference_slope_ = 0;  // the steepest accepted, bytes a point
   double most_grown_ = 0;
+  uint64_t next_check_ = 0;
 };
 
 }  // namespace tidemark::detect
