@@ -47,6 +47,8 @@ struct pending_call {
 	__u64 sp; // stack pointer at entry; 0: not in a call
 	__u64 cookie;
 	__u64 args[ARG_SLOTS];
+	__u64 bytes;
+	__u64 location;
 	__u64 stack;
 	__u32 generation;
 };
@@ -113,6 +115,81 @@ static __always_inline void read_arguments(struct pt_regs *ctx, __u64 args[ARG_S
 	args[5] = ctx->r9;
 	args[6] = 0;
 	args[7] = 0;
+}
+
+struct array_descriptor {
+	__u64 width, height, depth;
+	__u32 format, channels, flags;
+};
+#define ARRAY_LAYERED 0x01
+#define ARRAY_CUBEMAP 0x04
+
+static __always_inline __u64 channel_bytes(__u32 format)
+{
+	switch (format) {
+	case 0x01: // 8-bit integers
+	case 0x08:
+		return 1;
+	case 0x02: // 16-bit integers and half
+	case 0x09:
+	case 0x10:
+		return 2;
+	case 0x03: // 32-bit integers and float
+	case 0x0a:
+	case 0x20:
+		return 4;
+	}
+	return 0; // planar and compressed formats have no bytes per channel
+}
+
+static __always_inline __u64 at_least_one(__u64 extent)
+{
+	return extent ? extent : 1;
+}
+
+static __noinline __u64 array_bytes(__u64 pointer, __u32 rule, __u32 levels)
+{
+	struct array_descriptor d = {};
+	__u64 bytes = 0, element;
+
+	if (rule == TM_BYTES_ARRAY_2D) {
+		// No depth and no flags in this one: format and channels follow the height.
+		if (bpf_probe_read_user(&d.width, 16, (void *)pointer) ||
+		    bpf_probe_read_user(&d.format, 8, (void *)(pointer + 16)))
+			return 0;
+	} else if (bpf_probe_read_user(&d, 36, (void *)pointer)) {
+		return 0;
+	}
+	element = channel_bytes(d.format) * d.channels;
+	if (rule != TM_BYTES_MIPMAPPED || !levels)
+		levels = 1;
+	for (__u32 i = 0; i < TM_MAX_MIP_LEVELS && i < levels; i++) {
+		bytes += at_least_one(d.width) * at_least_one(d.height) * at_least_one(d.depth) *
+			 element;
+		d.width = at_least_one(d.width >> 1);
+		d.height >>= 1;
+		if (!(d.flags & (ARRAY_LAYERED | ARRAY_CUBEMAP)))
+			d.depth >>= 1;
+	}
+	return bytes;
+}
+
+static __always_inline __u64 requested_bytes(const __u64 args[ARG_SLOTS], __u64 cookie)
+{
+	__u32 position = TM_COOKIE_BYTES_ARG(cookie), rule = TM_COOKIE_BYTES_RULE(cookie);
+	__u64 value = argument(args, position), bytes = 0;
+
+	switch (rule) {
+	case TM_BYTES_ARGUMENT:
+		return value;
+	case TM_BYTES_TIMES_NEXT:
+		return value * argument(args, position + 1);
+	case TM_BYTES_GRAPH_NODE:
+		// Behind the pool's properties (88 bytes) and the access descriptors.
+		bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(value + 104));
+		return bytes;
+	}
+	return array_bytes(value, rule, argument(args, position + 1));
 }
 
 // Walks the caller's stack, reports it when it is new, and returns its id (0: not known).
@@ -193,9 +270,7 @@ int libcuda_enter(struct pt_regs *ctx)
 		return 0;
 	}
 
-	bytes = argument(args, TM_COOKIE_BYTES_ARG(cookie));
-	if (TM_COOKIE_FACTOR_ARG(cookie))
-		bytes *= argument(args, TM_COOKIE_FACTOR_ARG(cookie));
+	bytes = requested_bytes(args, cookie);
 	__sync_fetch_and_add(&count->entry_points[fn].calls, 1);
 	__sync_fetch_and_add(&count->entry_points[fn].requested_bytes, bytes);
 	if (!(cookie & TM_COOKIE_LEDGER))
@@ -212,6 +287,11 @@ int libcuda_enter(struct pt_regs *ctx)
 		call->cookie = cookie;
 		call->generation = watch->generation;
 		__builtin_memcpy(call->args, args, sizeof(call->args));
+		call->bytes = bytes;
+		call->location = 0;
+		if (TM_COOKIE_LOCATION_ARG(cookie))
+			bpf_probe_read_user(&call->location, sizeof(call->location),
+					    (void *)(argument(args, TM_COOKIE_LOCATION_ARG(cookie)) + 8));
 		call->stack = 0;
 		if (cookie & TM_COOKIE_STACK)
 			call->stack = report_stack(ctx, watch->generation);
@@ -228,6 +308,8 @@ int libcuda_enter(struct pt_regs *ctx)
 		report->fn = fn;
 		report->result = 0;
 		__builtin_memcpy(report->args, args, sizeof(report->args));
+		report->bytes = bytes;
+		report->location = 0;
 		report->out[0] = 0;
 		report->out[1] = 0;
 		report->stack = 0;
@@ -237,22 +319,25 @@ int libcuda_enter(struct pt_regs *ctx)
 }
 
 static __always_inline void fill_return(struct tm_cuda_call *report, struct pending_call *call,
-					__u32 kind, __s32 result, struct tm_cuda_counts *count)
+					__s32 result, struct tm_cuda_counts *count)
 {
 	__u32 out1 = TM_COOKIE_OUT1_ARG(call->cookie);
 	__u32 out2 = TM_COOKIE_OUT2_ARG(call->cookie);
 
-	fill_head(&report->head, kind, call->generation);
+	fill_head(&report->head, TM_REPORT_RETURN, call->generation);
 	report->fn = TM_COOKIE_FN(call->cookie);
 	report->result = result;
 	__builtin_memcpy(report->args, call->args, sizeof(report->args));
+	report->bytes = call->bytes;
+	report->location = call->location;
 	report->out[0] = 0;
 	report->out[1] = 0;
 	report->stack = call->stack;
 	if (result)
 		return;
 	if (out1 && bpf_probe_read_user(&report->out[0], 8,
-					(void *)argument(call->args, out1)))
+					(void *)(argument(call->args, out1) +
+						 TM_COOKIE_OUT1_OFFSET(call->cookie))))
 		lose(count, TM_LOSS_UNREADABLE);
 	if (out2 && bpf_probe_read_user(&report->out[1], 8,
 					(void *)argument(call->args, out2)))
@@ -267,7 +352,7 @@ int libcuda_return(struct pt_regs *ctx)
 	struct tm_cuda_counts *count = bpf_map_lookup_elem(&counts, &pid);
 	__s32 result = (__s32)PT_REGS_RC(ctx);
 	struct pending_call *call;
-	__u32 blob;
+	struct tm_cuda_call *report;
 
 	if (!watch || !count)
 		return 0;
@@ -285,36 +370,12 @@ int libcuda_return(struct pt_regs *ctx)
 	if ((call->cookie & TM_COOKIE_AT_ENTRY) && !result)
 		return 0;
 
-	blob = TM_COOKIE_BLOB_ARG(call->cookie);
-	if (blob && !result) {
-		struct tm_cuda_call_blob *report =
-			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
-
-		if (!report) {
-			lose(count, TM_LOSS_RING_FULL);
-			return 0;
-		}
-		fill_return(&report->call, call, TM_REPORT_RETURN_BLOB, result, count);
-		if (bpf_probe_read_user(report->blob, sizeof(report->blob),
-					(void *)argument(call->args, blob))) {
-			// The structure may end near the end of a mapping: 40 bytes hold every
-			// field that is used of the shortest ones.
-			__builtin_memset(report->blob, 0, sizeof(report->blob));
-			if (bpf_probe_read_user(report->blob, 40,
-						(void *)argument(call->args, blob)))
-				lose(count, TM_LOSS_UNREADABLE);
-		}
-		bpf_ringbuf_submit(report, wake_flags());
-	} else {
-		struct tm_cuda_call *report =
-			bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
-
-		if (!report) {
-			lose(count, TM_LOSS_RING_FULL);
-			return 0;
-		}
-		fill_return(report, call, TM_REPORT_RETURN, result, count);
-		bpf_ringbuf_submit(report, wake_flags());
+	report = bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
+	if (!report) {
+		lose(count, TM_LOSS_RING_FULL);
+		return 0;
 	}
+	fill_return(report, call, result, count);
+	bpf_ringbuf_submit(report, wake_flags());
 	return 0;
 }

@@ -9,26 +9,37 @@
 
 /* Cookie of an entry probe and of a return probe:
  *   bits 0-7    entry point number, below TM_MAX_ENTRY_POINTS
- *   bits 8-11   position of the bytes argument (1 is the first, 0 none)
- *   bits 12-15  position of an argument to multiply the bytes by (pitch: height)
- *   bits 16-19  position of a first pointer to a result, read at return (8 bytes)
+ *   bits 8-11   position of the argument that tells the bytes (1 is the first, 0 none)
+ *   bits 12-15  how it tells them: enum tm_bytes_rule
+ *   bits 16-19  position of a pointer to a result, read at return (8 bytes)
  *   bits 20-23  position of a second one
- *   bits 24-27  position of a pointer to a structure, read at return (TM_BLOB_BYTES)
+ *   bits 24-27  position of a pointer to properties with a CUmemLocation at offset 8
+ *   bits 28-31  offset of the first result behind its pointer, in units of 8 bytes
  *   bits 32-    flags below */
 #define TM_COOKIE_FN(c) ((c) & 0xff)
 #define TM_COOKIE_BYTES_ARG(c) (((c) >> 8) & 0xf)
-#define TM_COOKIE_FACTOR_ARG(c) (((c) >> 12) & 0xf)
+#define TM_COOKIE_BYTES_RULE(c) (((c) >> 12) & 0xf)
 #define TM_COOKIE_OUT1_ARG(c) (((c) >> 16) & 0xf)
 #define TM_COOKIE_OUT2_ARG(c) (((c) >> 20) & 0xf)
-#define TM_COOKIE_BLOB_ARG(c) (((c) >> 24) & 0xf)
+#define TM_COOKIE_LOCATION_ARG(c) (((c) >> 24) & 0xf)
+#define TM_COOKIE_OUT1_OFFSET(c) ((((c) >> 28) & 0xf) * 8)
 #define TM_COOKIE_LEDGER (1ull << 32)    /* pair with the return; else only count */
 #define TM_COOKIE_AT_ENTRY (1ull << 33)  /* report when the call begins, later only a failure */
 #define TM_COOKIE_STACK (1ull << 34)     /* report the call stack */
 
+enum tm_bytes_rule {
+	TM_BYTES_ARGUMENT,     /* the argument itself */
+	TM_BYTES_TIMES_NEXT,   /* the argument times the next one */
+	TM_BYTES_ARRAY_2D,     /* a pointer to a CUDA_ARRAY_DESCRIPTOR */
+	TM_BYTES_ARRAY_3D,     /* a pointer to a CUDA_ARRAY3D_DESCRIPTOR */
+	TM_BYTES_MIPMAPPED,    /* the same, and the next argument is the number of levels */
+	TM_BYTES_GRAPH_NODE,   /* a pointer to a CUDA_MEM_ALLOC_NODE_PARAMS */
+};
+
 #define TM_MAX_ENTRY_POINTS 64
 #define TM_ARGS 6
-#define TM_BLOB_BYTES 128
 #define TM_STACK_FRAMES 32
+#define TM_MAX_MIP_LEVELS 16
 
 enum tm_loss {
 	TM_LOSS_RING_FULL,      /* a report did not fit */
@@ -70,8 +81,7 @@ struct tm_cuda_counts {
 enum tm_cuda_report_kind {
 	TM_REPORT_ENTER = 1,  /* struct tm_cuda_call, at entry: result and out are 0 */
 	TM_REPORT_RETURN = 2, /* struct tm_cuda_call, at return */
-	TM_REPORT_RETURN_BLOB = 3, /* struct tm_cuda_call_blob, at return */
-	TM_REPORT_STACK = 4,  /* struct tm_cuda_stack, before the first call that names it */
+	TM_REPORT_STACK = 3,  /* struct tm_cuda_stack, before the first call that names it */
 };
 
 struct tm_cuda_report {
@@ -87,13 +97,10 @@ struct tm_cuda_call {
 	__u32 fn;
 	__s32 result;
 	__u64 args[TM_ARGS];
+	__u64 bytes;    /* by the cookie's rule */
+	__u64 location; /* CUmemLocation: type in the lower half, id in the upper; 0: none */
 	__u64 out[2];
 	__u64 stack; /* id of a stack reported before; 0: not known */
-};
-
-struct tm_cuda_call_blob {
-	struct tm_cuda_call call;
-	__u8 blob[TM_BLOB_BYTES];
 };
 
 struct tm_cuda_stack {

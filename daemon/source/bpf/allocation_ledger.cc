@@ -65,54 +65,82 @@ void AllocationLedger::RememberFreed(AllocationKey key) {
   if (freed_.size() < kMaxFreed) freed_.insert(key);
 }
 
+std::optional<LedgerAllocation> AllocationLedger::Take(AllocationKey key) {
+  RememberFreed(key);
+  auto found = live_.find(key);
+  if (found == live_.end()) return std::nullopt;
+  const LedgerAllocation allocation = found->second;
+  live_.erase(found);
+  RemoveLive(allocation);
+  LedgerTotal& total = totals_[{allocation.memory_class, allocation.device}];
+  total.freed_bytes += allocation.bytes;
+  total.freed_count += 1;
+  return allocation;
+}
+
+void AllocationLedger::PutBack(AllocationKey key, const LedgerAllocation& allocation) {
+  freed_.erase(key);
+  if (!live_.try_emplace(key, allocation).second) return;  // handed out again: that one stands
+  LedgerTotal& total = totals_[{allocation.memory_class, allocation.device}];
+  total.freed_bytes -= allocation.bytes;
+  total.freed_count -= 1;
+  AddLive(allocation);
+}
+
 void AllocationLedger::BeginFree(pid_t tid, AllocationKey key) {
   if (pending_.size() >= kMaxPending && !pending_.contains(tid)) pending_.clear();
   PendingFree& pending = pending_[tid];
-  pending = PendingFree{key, {}, false};
-  RememberFreed(key);
-  auto found = live_.find(key);
-  if (found == live_.end()) {
-    unknown_frees_ += 1;
-    return;
-  }
-  pending.allocation = found->second;
-  pending.known = true;
-  live_.erase(found);
-  RemoveLive(pending.allocation);
-  LedgerTotal& total = totals_[{pending.allocation.memory_class, pending.allocation.device}];
-  total.freed_bytes += pending.allocation.bytes;
-  total.freed_count += 1;
+  pending.key = key;
+  pending.taken = Take(key);
+  if (!pending.taken) unknown_frees_ += 1;
 }
 
 void AllocationLedger::FailFree(pid_t tid) {
   auto found = pending_.find(tid);
   if (found == pending_.end()) return;
-  const PendingFree pending = found->second;
-  pending_.erase(found);
-  freed_.erase(pending.key);
-  if (!pending.known) {
+  if (found->second.taken) {
+    PutBack(found->second.key, *found->second.taken);
+  } else {
+    freed_.erase(found->second.key);
     unknown_frees_ -= 1;
-    return;
   }
-  if (live_.contains(pending.key)) return;  // freed by somebody else and handed out again
-  LedgerTotal& total = totals_[{pending.allocation.memory_class, pending.allocation.device}];
-  total.freed_bytes -= pending.allocation.bytes;
-  total.freed_count -= 1;
-  live_.emplace(pending.key, pending.allocation);
-  AddLive(pending.allocation);
+  pending_.erase(found);
 }
 
-void AllocationLedger::EndAllBefore(uint64_t time_ns) {
+template <typename Predicate>
+void AllocationLedger::EndIf(Predicate ends) {
   std::erase_if(live_, [&](const auto& entry) {
     const LedgerAllocation& allocation = entry.second;
-    if (allocation.time_ns >= time_ns) return false;
+    if (!ends(allocation)) return false;
     RemoveLive(allocation);
     LedgerTotal& total = totals_[{allocation.memory_class, allocation.device}];
     total.freed_bytes += allocation.bytes;
     total.freed_count += 1;
     return true;
   });
+}
+
+void AllocationLedger::EndAllBefore(uint64_t time_ns) {
+  EndIf([&](const LedgerAllocation& allocation) { return allocation.time_ns < time_ns; });
   pending_.clear();
+}
+
+void AllocationLedger::EndOwnedBefore(uint64_t owner, uint64_t time_ns) {
+  EndIf([&](const LedgerAllocation& allocation) {
+    return allocation.owner == owner && allocation.time_ns < time_ns;
+  });
+}
+
+bool AllocationLedger::HasOwnedBy(uint64_t owner) const {
+  return std::ranges::any_of(live_, [&](const auto& entry) { return entry.second.owner == owner; });
+}
+
+std::set<uint64_t> AllocationLedger::ContextOwners() const {
+  std::set<uint64_t> owners;
+  for (const auto& [key, allocation] : live_) {
+    if (allocation.owner != kDeviceOwned) owners.insert(allocation.owner);
+  }
+  return owners;
 }
 
 void AllocationLedger::Seed(AllocationKey key, const LedgerAllocation& allocation) {

@@ -15,6 +15,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -25,7 +27,11 @@
 namespace tidemark {
 
 // Addresses and handles of different kinds may have equal values.
-enum class KeySpace : uint8_t { kPointer, kRegistered, kVmm, kArray, kIpc, kGraphNode };
+enum class KeySpace : uint8_t { kPointer, kRegistered, kVmm, kImported, kArray, kIpc, kGraphNode };
+
+// Whose end frees an allocation: a context's handle, or one of these.
+inline constexpr uint64_t kUnknownOwner = 0;          // some context
+inline constexpr uint64_t kDeviceOwned = UINT64_MAX;  // no context: pools, VMM, graphs
 
 struct AllocationKey {
   KeySpace space = KeySpace::kPointer;
@@ -43,6 +49,7 @@ struct LedgerAllocation {
   uint64_t bytes = 0;
   uint64_t time_ns = 0;
   uint64_t stack_id = 0;  // 0: not known
+  uint64_t owner = kUnknownOwner;
   MemoryClass memory_class = MemoryClass::kDevice;
   int32_t device = -1;
 };
@@ -79,9 +86,17 @@ class AllocationLedger {
   void BeginFree(pid_t tid, AllocationKey key);
   void FailFree(pid_t tid);
 
-  // Everything ends that was allocated before `time_ns` (another program, a destroyed context).
-  // `space` and class do not matter.
+  // The same for calls that free several allocations, or none yet.
+  std::optional<LedgerAllocation> Take(AllocationKey key);
+  void PutBack(AllocationKey key, const LedgerAllocation& allocation);
+
+  // Everything ends that was allocated before `time_ns`: the process is another program now.
   void EndAllBefore(uint64_t time_ns);
+  // A context is gone and took what it owned.
+  void EndOwnedBefore(uint64_t owner, uint64_t time_ns);
+  bool HasOwnedBy(uint64_t owner) const;
+  // Owners of live allocations, kDeviceOwned apart.
+  std::set<uint64_t> ContextOwners() const;
 
   // What another witness knew as live. Known addresses, live or freed since this ledger began, win.
   void Seed(AllocationKey key, const LedgerAllocation& allocation);
@@ -97,10 +112,11 @@ class AllocationLedger {
  private:
   struct PendingFree {
     AllocationKey key;
-    LedgerAllocation allocation;
-    bool known = false;
+    std::optional<LedgerAllocation> taken;
   };
 
+  template <typename Predicate>
+  void EndIf(Predicate ends);
   void Insert(AllocationKey key, const LedgerAllocation& allocation);
   void AddLive(const LedgerAllocation& allocation);
   void RemoveLive(const LedgerAllocation& allocation);
@@ -110,7 +126,7 @@ class AllocationLedger {
   std::unordered_map<AllocationKey, LedgerAllocation, AllocationKeyHash> live_;
   // The last free of each thread; it may still fail. Its success is not reported.
   std::unordered_map<pid_t, PendingFree> pending_;
-  // Freed since the ledger began, for Seed; emptied by the first call that finds it too large.
+  // Freed since the ledger began, for Seed.
   std::unordered_set<AllocationKey, AllocationKeyHash> freed_;
   std::map<TotalKey, LedgerTotal> totals_;
   std::map<SiteKey, LedgerSite> sites_;

@@ -90,7 +90,7 @@ class BpfSource::Impl : public LibcudaFamily::Sink {
   void DrainRings();
 
   // Called from DrainRings, with the mutex held.
-  void OnCall(const tm_cuda_call& call, std::span<const uint8_t> blob) override;
+  void OnCall(const tm_cuda_call& call) override;
   void OnStack(const tm_cuda_stack& stack) override;
   WatchedProcess* FindReported(const tm_cuda_report& head);
 
@@ -387,6 +387,7 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
     }
   }
   if (libraries.empty()) {
+    process->seen_without_libcuda = true;
     become(BpfAttachState::kWaiting, "", now + kLookEveryNs);
     return;
   }
@@ -414,6 +415,7 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
   process->attachment.Add(std::move(attachment));
   for (const auto& [file, mapping] : libraries) process->attached_files.insert(file);
   process->last_counts.reset();
+  if (process->seen_without_libcuda) process->calls.SetSeenFromStart();
   process->mode = mode;
   process->state = BpfAttachState::kAttached;
   process->reason.clear();
@@ -522,8 +524,8 @@ WatchedProcess* BpfSource::Impl::FindReported(const tm_cuda_report& head) {
   return found->second.get();
 }
 
-void BpfSource::Impl::OnCall(const tm_cuda_call& call, std::span<const uint8_t> blob) {
-  if (WatchedProcess* process = FindReported(call.head)) process->calls.Apply(call, blob);
+void BpfSource::Impl::OnCall(const tm_cuda_call& call) {
+  if (WatchedProcess* process = FindReported(call.head)) process->calls.Apply(call);
 }
 
 void BpfSource::Impl::OnStack(const tm_cuda_stack& stack) {

@@ -5,54 +5,82 @@
 #include <cstdint>
 #include <span>
 
+#include "bpf/libcuda_intf.h"
 #include "daemon/snapshot/memory_class.h"
 #include "wire/entry_point.h"
 
 namespace tidemark {
 
-// What a successful call means for the ledger.
+// What a call means for the ledger.
 enum class CudaCallKind : uint8_t {
-  kAllocate,  // out 1 = address, bytes argument
+  kAllocate,  // result 1 is the address
   kAllocatePitch,
-  kFree,      // argument 1 = address
-  kRegister,  // argument 1 = address, bytes argument
+  kAllocateAsync,
+  kAllocateFromPool,
+  kFree,
+  kRegister,
   kUnregister,
-  kVmmCreate,  // out 1 = handle
-  kVmmRetain,  // out 1 = handle, argument 2 = an address mapped to it
-  kVmmImport,  // out 1 = handle; the memory is another process's
+  kPoolCreate,
+  kVmmCreate,
+  kVmmRetain,  // result 1 is the handle of what argument 2 is mapped to
+  kVmmImport,  // result 1 is a handle of another process's memory
   kVmmRelease,
   kVmmMap,
   kVmmUnmap,
   kArray,
-  kArray3d,
-  kMipmappedArray,
   kArrayFree,
   kIpcOpen,
   kIpcClose,
   kGraphAllocate,
   kGraphFree,
-  kContextEnd,
-  kOther,  // counted only
+  kContextCreate,
+  kContextSetCurrent,
+  kContextPush,
+  kContextPop,
+  kContextDestroy,
+  kPrimaryRetain,
+  kPrimaryRelease,
+  kPrimaryReset,
+  kCountOnly,
 };
 
-// Counted and decoded like entry points, but no other witness counts them.
-inline constexpr uint8_t kFnMemRetainAllocationHandle = wire::kEntryPointCount;
-inline constexpr uint8_t kFnMemImportFromShareableHandle = wire::kEntryPointCount + 1;
-inline constexpr uint8_t kCudaFnCount = wire::kEntryPointCount + 2;
+// Numbers behind wire::EntryPoint: calls that the ledger needs and no other witness counts.
+enum ExtraFn : uint8_t {
+  kFnMemRetainAllocationHandle = wire::kEntryPointCount,
+  kFnMemImportFromShareableHandle,
+  kFnCtxCreate2,
+  kFnCtxCreate3,
+  kFnCtxCreate4,
+  kFnCtxSetCurrent,
+  kFnCtxPushCurrent,
+  kFnCtxPopCurrent,
+  kFnPrimaryCtxRetain,
+  kCudaFnCount,
+};
+static_assert(kCudaFnCount <= TM_MAX_ENTRY_POINTS);
+
+// Where a call is probed.
+enum class ProbeWhere : uint8_t {
+  kAlways,      // beside an agent too: rare
+  kLedgerOnly,  // too frequent to be counted twice, or of use to the ledger only
+};
 
 struct CudaProbe {
   const char* symbol;
-  uint8_t fn;  // wire::EntryPoint, or one of the two above
+  uint8_t fn;  // wire::EntryPoint or ExtraFn
   CudaCallKind kind;
-  MemoryClass memory_class;
-  uint8_t bytes_arg = 0;  // positions begin with 1; 0 = none
-  uint8_t factor_arg = 0;
+  MemoryClass memory_class = MemoryClass::kDevice;
+  // Positions of arguments begin with 1; 0 = none.
+  uint8_t bytes_arg = 0;
+  tm_bytes_rule bytes_rule = TM_BYTES_ARGUMENT;
   uint8_t out1_arg = 0;
+  uint8_t out1_offset = 0;  // bytes, a multiple of 8
   uint8_t out2_arg = 0;
-  uint8_t blob_arg = 0;
+  uint8_t location_arg = 0;
+  uint8_t device_arg = 0;
   bool at_entry = false;  // a free: booked when the call begins
   bool stack = false;
-  bool rare = true;  // probed beside an agent too; stream-ordered calls are too frequent
+  ProbeWhere where = ProbeWhere::kAlways;
 
   uint64_t Cookie(bool ledger) const;
 };
@@ -61,6 +89,6 @@ std::span<const CudaProbe> CudaProbes();
 
 // How calls of `fn` are decoded: any of its rows, which differ only in symbol. Null if there is no
 // such number.
-const CudaProbe* CudaProbeOf(uint8_t fn);
+const CudaProbe* CudaProbeOf(uint32_t fn);
 
 }  // namespace tidemark

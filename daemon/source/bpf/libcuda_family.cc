@@ -18,15 +18,7 @@ int HandReport(void* sink_pointer, void* data, size_t bytes) {
   switch (head->kind) {
     case TM_REPORT_ENTER:
     case TM_REPORT_RETURN:
-      if (bytes >= sizeof(tm_cuda_call)) {
-        sink->OnCall(*static_cast<const tm_cuda_call*>(data), {});
-      }
-      break;
-    case TM_REPORT_RETURN_BLOB:
-      if (bytes >= sizeof(tm_cuda_call_blob)) {
-        const auto* report = static_cast<const tm_cuda_call_blob*>(data);
-        sink->OnCall(report->call, report->blob);
-      }
+      if (bytes >= sizeof(tm_cuda_call)) sink->OnCall(*static_cast<const tm_cuda_call*>(data));
       break;
     case TM_REPORT_STACK:
       if (bytes >= sizeof(tm_cuda_stack)) sink->OnStack(*static_cast<const tm_cuda_stack*>(data));
@@ -132,7 +124,7 @@ Result<void> LibcudaFamily::Attach(pid_t pid, BpfMode mode, int file_fd, const s
   std::set<uint64_t> taken;  // two names of one function are one function
   for (const CudaProbe& probe : CudaProbes()) {
     auto found = functions->find(std::string_view(probe.symbol));
-    if (found == functions->end() || (!ledger && !probe.rare)) continue;
+    if (found == functions->end() || (!ledger && probe.where == ProbeWhere::kLedgerOnly)) continue;
     if (taken.insert(found->second).second) points.push_back({found->second, probe.Cookie(ledger)});
   }
   if (points.empty()) {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +49,7 @@ class LibcudaFamily {
   class Sink {
    public:
     virtual ~Sink() = default;
-    virtual void OnCall(const tm_cuda_call& call, std::span<const uint8_t> blob) = 0;
+    virtual void OnCall(const tm_cuda_call& call) = 0;
     virtual void OnStack(const tm_cuda_stack& stack) = 0;
   };
 

@@ -46,6 +46,9 @@ BpfProcess WatchedProcess::View(const std::optional<tm_cuda_counts>& counts) con
   }
   view.before_attach_frees = ledger.unknown_frees();
   if (ledger.table_full() > 0) view.losses.push_back({"table_full", ledger.table_full()});
+  if (calls.unsure_context_ends() > 0) {
+    view.losses.push_back({"unsure_context_end", calls.unsure_context_ends()});
+  }
   if (!counts) return view;
   for (uint32_t fn = 0; fn < wire::kEntryPointCount; ++fn) {
     const tm_entry_point_count& count = counts->entry_points[fn];

@@ -38,8 +38,9 @@ class WatchedProcess {
   BpfAttachState state = BpfAttachState::kOff;
   std::string reason;
   uint64_t attached_at_ns = 0;
-  uint64_t next_look_ns = 0;   // when to look for libcuda again
-  uint64_t last_vm_pages = 0;  // size of its address space at the last look
+  bool seen_without_libcuda = false;  // the thread's own
+  uint64_t next_look_ns = 0;          // when to look for libcuda again
+  uint64_t last_vm_pages = 0;         // size of its address space at the last look
 
   LibcudaFamily::Attachment attachment;
   std::set<FileId> attached_files;            // the thread's own
