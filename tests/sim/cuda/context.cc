@@ -225,7 +225,6 @@ CUresult Driver::PrimaryRetain(CUcontext* context, CUdevice ordinal) {
   CUctx_st& primary = device(ordinal).primary;
   if (primary.uid == 0) {
     if (const CUresult result = Activate(&primary); result != CUDA_SUCCESS) return result;
-    primary.retains = 0;
   }
   ++primary.retains;
   *context = &primary;
@@ -236,8 +235,8 @@ CUresult Driver::PrimaryRelease(CUdevice ordinal, Records* records) {
   if (!ValidDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   std::lock_guard lock(mutex_);
   CUctx_st& primary = device(ordinal).primary;
-  if (primary.uid == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (--primary.retains == 0) Deactivate(&primary, /*tell_all=*/false, records);
+  if (primary.retains == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--primary.retains == 0 && primary.uid != 0) Deactivate(&primary, /*tell_all=*/false, records);
   return CUDA_SUCCESS;
 }
 
@@ -246,7 +245,7 @@ CUresult Driver::PrimaryReset(CUdevice ordinal, Records* records) {
   std::lock_guard lock(mutex_);
   CUctx_st& primary = device(ordinal).primary;
   if (primary.uid == 0) return CUDA_SUCCESS;
-  primary.retains = 0;
+  // The count of retains stays: whoever retained before must still release.
   Deactivate(&primary, /*tell_all=*/false, records);
   return CUDA_SUCCESS;
 }

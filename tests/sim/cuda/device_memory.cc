@@ -119,7 +119,8 @@ CUresult Driver::MemFree(CUdeviceptr address, Records* records) {
            block.context);
       break;
     case BlockKind::kPool: {  // allowed, waits for the stream, and gives the memory back at once
-      if (tidemark_sim_tools.memory_enabled.load(std::memory_order_relaxed) != 0) {
+      if (tidemark_sim_tools.memory_enabled.load(std::memory_order_relaxed) != 0 &&
+          !block.pool->destroyed) {
         MemoryEvent event = {};
         event.operation = kRelease;
         event.kind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
@@ -135,9 +136,9 @@ CUresult Driver::MemFree(CUdeviceptr address, Records* records) {
         event.pool_threshold = block.pool->release_threshold;
         records->memory.push_back(event);
       }
-      const int ordinal = block.pool->device;
       FreePoolBlock(address, block);
-      SynchronizeDevice(ordinal, records);
+      Records untold;
+      TrimPool(block.pool, block.pool->release_threshold, &untold);
       break;
     }
     case BlockKind::kIpc:

@@ -33,7 +33,10 @@ void TellPool(Records* records, CUpti_ActivityMemoryPoolOperationType operation,
 
 void TellAsync(Records* records, CUpti_ActivityMemoryOperationType operation, CUdeviceptr address,
                uint64_t bytes, CUcontext context, CUmemoryPool pool, CUstream stream) {
-  if (tidemark_sim_tools.memory_enabled.load(std::memory_order_relaxed) == 0) return;
+  // Frees of what outlived its pool are not recorded: one more gap, as measured.
+  if (pool->destroyed || tidemark_sim_tools.memory_enabled.load(std::memory_order_relaxed) == 0) {
+    return;
+  }
   MemoryEvent event = {};
   event.operation = operation;
   event.kind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
@@ -124,9 +127,8 @@ CUresult Driver::PoolDestroy(CUmemoryPool pool, Records* records) {
 
 // Gives back unused steps; a destroyed pool that holds nothing any more goes away with them.
 void Driver::TrimPool(CUmemoryPool pool, uint64_t keep, Records* records) {
-  const uint64_t dropped = pool->ranges.Trim(keep);
-  Credit(pool->device, dropped);
-  if (dropped != 0 && !pool->destroyed) {
+  Credit(pool->device, pool->ranges.Trim(keep));
+  if (pool->created_told && !pool->destroyed) {
     TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED, pool, keep);
   }
   if (pool->destroyed && pool->live == 0) {
@@ -197,13 +199,13 @@ CUresult Driver::AllocAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool poo
     *address = 0;
     return CUDA_SUCCESS;
   }
+  const uint64_t taken =
+      pool->ranges.Take(bytes, [&](uint64_t more) { return Charge(pool->device, more); });
+  if (taken == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!pool->created_told) {
     pool->created_told = true;
     TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED, pool, 0);
   }
-  const uint64_t taken =
-      pool->ranges.Take(bytes, [&](uint64_t more) { return Charge(pool->device, more); });
-  if (taken == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   ++pool->live;
   pool->used += bytes;
   pool->used_high = std::max(pool->used_high, pool->used);

@@ -22,7 +22,9 @@ CUresult Traced(uint32_t cbid, const char* name, const Params& params, Body body
     return body(&records);
   };
   CUresult result = CUDA_SUCCESS;
-  if (tidemark_sim_tools.call_enabled[cbid].load(std::memory_order_relaxed) == 0) [[likely]] {
+  // A forked child gets no callbacks, as measured.
+  if (tidemark_sim_tools.call_enabled[cbid].load(std::memory_order_relaxed) == 0 || driver.forked())
+      [[likely]] {
     result = run();
     DeliverRecords(records);
     return result;
