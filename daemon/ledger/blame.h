@@ -1,0 +1,19 @@
+// Which frame of a stack a person should look at first: the innermost one that is their own code.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "daemon/snapshot/node_snapshot.h"
+
+namespace tidemark {
+
+// Whether a frame belongs to an installed library, the standard library, the interpreter or the
+// framework, and not to the job's own code.
+bool IsLibraryFrame(const FrameView& frame);
+
+// Index of the innermost Python frame of the job's own code; else of the innermost such native
+// frame; else of the innermost Python frame; else 0.
+size_t BlamedFrame(const std::vector<FrameView>& frames);
+
+}  // namespace tidemark
