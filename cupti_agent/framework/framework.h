@@ -35,6 +35,9 @@ void RefreshFramework();
 // The daemon's configuration, any time: a tap turned off is detached for good.
 void ConfigureFramework(const FrameworkConfig& config);
 
+// At the end of the job: books a step that is complete but that no further backward pass will end.
+void CloseLastStep();
+
 // Detach: gives the USER_SCOPE callback back. The slots are DetachHooks()'s.
 void StopFramework();
 
@@ -43,6 +46,6 @@ void StopFramework();
 // Entry points that the library exports for jobs that know their own steps. Either overrides
 // everything above from its first call on. Callable from any thread; `name` is UTF-8.
 extern "C" {
-void tidemark_step(void);
-void tidemark_phase(const char* name);
+__attribute__((visibility("default"))) void tidemark_step(void);
+__attribute__((visibility("default"))) void tidemark_phase(const char* name);
 }

@@ -391,6 +391,12 @@ bool ScanForNewModules() {
   return wrote;
 }
 
+uint64_t ScanGeneration() {
+  return state.covered_adds.load(std::memory_order_relaxed) +
+         state.covered_subs.load(std::memory_order_relaxed) +
+         state.covered_hooks.load(std::memory_order_relaxed);
+}
+
 uint32_t DetachHook(HookId id) { return id == kNoHook ? 0 : PutBack(id); }
 
 uint32_t DetachHooks() { return PutBack(kNoHook); }

@@ -89,6 +89,9 @@ HookId AddHook(const HookSpec& spec);
 // in progress on another thread.
 bool ScanForNewModules();
 
+// Grows whenever a scan met a changed list of modules or hooks.
+uint64_t ScanGeneration();
+
 // Puts the old value back into every slot that still holds ours. DetachHook ends one hook,
 // DetachHooks all, for good. Returns the number of slots put back.
 uint32_t DetachHook(HookId id);
