@@ -18,8 +18,6 @@ Ledger g_ledger;
 
 namespace {
 
-constexpr uint32_t kNoSite = UINT32_MAX;
-
 template <size_t kRoom>
 void CopyText(char (&to)[kRoom], std::string_view text) {
   const size_t length = std::min(text.size(), kRoom - 1);

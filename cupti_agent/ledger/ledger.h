@@ -117,8 +117,10 @@ class Ledger {
   // --- The driver ---
 
   // A call returned success. An address that is still booked was freed behind our back: the new
-  // allocation wins, and the collision is counted.
-  void DriverAllocated(const DriverAllocation& allocation, const StackView* stack);
+  // allocation wins, and the collision is counted. `estimated_bytes` is what it stands for in its
+  // site: its bytes, or Sample()'s answer, 0 with a null stack.
+  void DriverAllocated(const DriverAllocation& allocation, uint64_t estimated_bytes,
+                       const StackView* stack);
   // A freeing call begins: takes the entry out at once, because from here on the driver may give
   // the address to another thread. What was taken goes to `pending`.
   void DriverFreeBegan(Space space, uint64_t address, PendingFree* pending);
@@ -127,6 +129,8 @@ class Ledger {
   // The call succeeded on an address that was not booked: allocated before injection, or while a
   // table was full.
   void DriverFreeUnknown(wire::Kind kind, int16_t device);
+  // A success that the caller has no room to follow up to its free.
+  void DriverUntracked(wire::Kind kind, int16_t device, uint64_t bytes);
   void DriverCallFailed(wire::Kind kind, int16_t device);
   // A context is gone: everything it owned is freed. Returns the bytes.
   uint64_t DriverOwnerGone(uint16_t owner);

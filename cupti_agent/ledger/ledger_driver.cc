@@ -14,7 +14,8 @@ namespace {
 constexpr uint64_t kLargeGrowthBytes = 1ull << 30;
 }  // namespace
 
-void Ledger::DriverAllocated(const DriverAllocation& allocation, const StackView* stack) {
+void Ledger::DriverAllocated(const DriverAllocation& allocation, uint64_t estimated_bytes,
+                             const StackView* stack) {
   Guard guard(this, allocation.bytes);
   if (!guard.held()) return;
   const uint8_t totals_row = totals_.RowOf(Layer::kDriver, allocation.kind, allocation.device);
@@ -28,8 +29,10 @@ void Ledger::DriverAllocated(const DriverAllocation& allocation, const StackView
     CountLoss(Loss::kLiveTableFull, 1, allocation.bytes);
     return totals_.AddUntracked(totals_row, allocation.bytes);
   }
-  const uint32_t site = sites_.SiteOf(totals_row, stack, /*sampled=*/false);
-  Book(driver_, {allocation.address, allocation.bytes, allocation.bytes, site, CurrentStep()},
+  const uint32_t site = estimated_bytes == 0
+                            ? kNoSite
+                            : sites_.SiteOf(totals_row, stack, estimated_bytes != allocation.bytes);
+  Book(driver_, {allocation.address, allocation.bytes, estimated_bytes, site, CurrentStep()},
        allocation.space, totals_row, allocation.owner);
   if (allocation.bytes >= kLargeGrowthBytes) {
     AppendEvent({.type = wire::EventType::kLargeGrowth,
@@ -64,7 +67,7 @@ void Ledger::DriverFreeFailed(const PendingFree& pending) {
     return CountLoss(Loss::kAddressCollision, 1, row.bytes);
   }
   if (driver_.full()) return CountLoss(Loss::kLiveTableFull, 1, row.bytes);
-  sites_.Restore(row.site, row.bytes, row.estimated_bytes, row.step);
+  if (row.site != kNoSite) sites_.Restore(row.site, row.bytes, row.estimated_bytes, row.step);
   totals_.Restore(pending.totals_row, row.bytes);
   driver_.Insert(row, pending.space, pending.totals_row, pending.owner);
 }
@@ -75,6 +78,14 @@ void Ledger::DriverFreeUnknown(Kind kind, int16_t device) {
   const uint8_t totals_row = totals_.RowOf(Layer::kDriver, kind, device);
   if (totals_row != kNoRow) totals_.CountUnknownFree(totals_row);
   CountLoss(Loss::kUnknownFree);
+}
+
+void Ledger::DriverUntracked(Kind kind, int16_t device, uint64_t bytes) {
+  Guard guard(this, bytes);
+  if (!guard.held()) return;
+  const uint8_t totals_row = totals_.RowOf(Layer::kDriver, kind, device);
+  if (totals_row != kNoRow) totals_.AddUntracked(totals_row, bytes);
+  CountLoss(Loss::kLiveTableFull, 1, bytes);
 }
 
 void Ledger::DriverCallFailed(Kind kind, int16_t device) {

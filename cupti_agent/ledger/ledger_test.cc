@@ -278,7 +278,7 @@ TEST_F(LedgerTest, FailedFreeIsPutBack) {
   Open();
   const TextStack stack{{"native"}};
   const StackView view = stack.View(wire::kSiteNative);
-  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 700}, &view);
+  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 700}, 700, &view);
   PendingFree pending;
   ledger().DriverFreeBegan(Space::kAddress, 0x5000, &pending);
   ASSERT_TRUE(pending.found);
@@ -298,10 +298,10 @@ TEST_F(LedgerTest, FailedFreeIsPutBack) {
 
 TEST_F(LedgerTest, AllocationWinsOverAPendingFreeOfItsAddress) {
   Open();
-  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 700}, nullptr);
+  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 700}, 700, nullptr);
   PendingFree pending;
   ledger().DriverFreeBegan(Space::kAddress, 0x5000, &pending);
-  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 300}, nullptr);
+  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 300}, 300, nullptr);
   EXPECT_EQ(Totals(Layer::kDriver, Kind::kDevice, 0)->live_bytes, 300);
   EXPECT_EQ(Losses(Loss::kAddressCollision), 0u);
   ledger().DriverFreeFailed(pending);
@@ -311,9 +311,9 @@ TEST_F(LedgerTest, AllocationWinsOverAPendingFreeOfItsAddress) {
 
 TEST_F(LedgerTest, HandleAndAddressOfTheSameNumberAreTwoThings) {
   Open();
-  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 1}, nullptr);
+  ledger().DriverAllocated({.device = 0, .address = 0x5000, .bytes = 1}, 1, nullptr);
   ledger().DriverAllocated(
-      {.space = Space::kArray, .kind = Kind::kArray, .device = 0, .address = 0x5000, .bytes = 2},
+      {.space = Space::kArray, .kind = Kind::kArray, .device = 0, .address = 0x5000, .bytes = 2}, 2,
       nullptr);
   PendingFree pending;
   ledger().DriverFreeBegan(Space::kArray, 0x5000, &pending);
@@ -328,7 +328,7 @@ TEST_F(LedgerTest, EndOfAContextFreesWhatItOwnedAndNothingElse) {
                               .owner = static_cast<uint16_t>(i % 2),
                               .address = 0x1000 + i * 256,
                               .bytes = 10 + i},
-                             nullptr);
+                             10 + i, nullptr);
   }
   const uint64_t even = 50 * 10 + 2450;
   const uint64_t odd = 50 * 10 + 2500;
@@ -339,11 +339,12 @@ TEST_F(LedgerTest, EndOfAContextFreesWhatItOwnedAndNothingElse) {
 
 TEST_F(LedgerTest, PeakGroupOfTheDeviceSumsItsKindsAndLeavesManagedOut) {
   Open();
-  ledger().DriverAllocated({.device = 0, .address = 16, .bytes = 1}, nullptr);
-  ledger().DriverAllocated({.kind = Kind::kPool, .device = 0, .address = 32, .bytes = 2}, nullptr);
-  ledger().DriverAllocated({.kind = Kind::kManaged, .device = 0, .address = 48, .bytes = 4},
+  ledger().DriverAllocated({.device = 0, .address = 16, .bytes = 1}, 1, nullptr);
+  ledger().DriverAllocated({.kind = Kind::kPool, .device = 0, .address = 32, .bytes = 2}, 2,
                            nullptr);
-  ledger().DriverAllocated({.kind = Kind::kPinned, .device = -1, .address = 64, .bytes = 8},
+  ledger().DriverAllocated({.kind = Kind::kManaged, .device = 0, .address = 48, .bytes = 4}, 4,
+                           nullptr);
+  ledger().DriverAllocated({.kind = Kind::kPinned, .device = -1, .address = 64, .bytes = 8}, 8,
                            nullptr);
   ledger().RecordAllocated(Kind::kDevice, 0, 1);
   EXPECT_EQ(Group(PeakSide::kDriverDevice, 0)->live_bytes, 3);
@@ -373,7 +374,8 @@ TEST_F(LedgerTest, FullTableLeavesFrameworkBlocksExactAndOthersAnInterval) {
 
   const uint64_t driver_room = ledger().region().Capacity(Section::kLiveDriver);
   for (uint64_t i = 0; i < driver_room + 3; ++i) {
-    ledger().DriverAllocated({.device = 0, .address = 0x1000 + i * 512, .bytes = 100}, nullptr);
+    ledger().DriverAllocated({.device = 0, .address = 0x1000 + i * 512, .bytes = 100}, 100,
+                             nullptr);
   }
   const wire::TotalsRow* driver = Totals(Layer::kDriver, Kind::kDevice, 0);
   EXPECT_EQ(driver->allocated_bytes, (driver_room + 3) * 100);

@@ -21,7 +21,13 @@
 namespace tidemark::agent {
 
 // What a number names: a CUarray handle may equal an address, so the key is the pair.
-enum class Space : uint8_t { kAddress = 0, kHandle = 1, kArray = 2 };
+enum class Space : uint8_t {
+  kAddress = 0,     // of memory that the process allocated
+  kHandle = 1,      // place of a cuMemCreate in the agent's own table
+  kArray = 2,       // CUarray or CUmipmappedArray
+  kRegistered = 3,  // host address of a registration
+  kImported = 4,    // device address of memory that another process owns
+};
 
 inline constexpr uint16_t kNoOwner = UINT16_MAX;
 

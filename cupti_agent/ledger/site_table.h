@@ -18,6 +18,9 @@
 
 namespace tidemark::agent {
 
+// Of a block that was not picked for a stack.
+inline constexpr uint32_t kNoSite = UINT32_MAX;
+
 class SiteTable {
  public:
   bool Init(const Region& region, TotalsTable* totals);
