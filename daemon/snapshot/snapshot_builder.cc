@@ -1,0 +1,574 @@
+#include "daemon/snapshot/snapshot_builder.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/detect/job_judge.h"
+#include "daemon/source/procfs/node_memory.h"
+#include "daemon/source/procfs/process_files.h"
+
+namespace tidemark {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kCgroupEveryNs = 5 * kSecond;
+constexpr uint64_t kPodsEveryNs = 30 * kSecond;
+constexpr size_t kEventsOfEnded = 64;
+
+uint64_t CpuNs(const rusage& usage) {
+  auto ns = [](const timeval& time) {
+    return static_cast<uint64_t>(time.tv_sec) * kSecond +
+           static_cast<uint64_t>(time.tv_usec) * 1000;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+// The variables that the agent saw inside the process: those that a launcher set after exec too.
+Variables VariablesOf(const RegionCopy& region) {
+  Variables variables;
+  const uint32_t bytes = std::min(region.header.environment_bytes, wire::kEnvironmentBytes);
+  std::string_view rest(region.header.environment, bytes);
+  while (!rest.empty()) {
+    const std::string_view entry = rest.substr(0, rest.find('\0'));
+    const size_t equals = entry.find('=');
+    if (equals != std::string_view::npos) {
+      variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+  }
+  return variables;
+}
+
+std::string CgroupPathOf(const std::vector<std::pair<std::string, std::string>>& cgroups) {
+  std::string longest;
+  for (const auto& [controllers, path] : cgroups) {
+    if (path.size() > longest.size()) longest = path;
+  }
+  return longest;
+}
+
+std::string WhyNotObserved(const RegionCopy& region, const ObservedProcess& process) {
+  if (process.broken) return "its region stopped being valid: the last good state is shown";
+  if (region.header.state == static_cast<uint32_t>(wire::AgentState::kDetached)) {
+    return "detached: `tidemark detach` or TIDEMARK=off";
+  }
+  return {};
+}
+
+}  // namespace
+
+struct SnapshotBuilder::Record {
+  Record(ProcessKey k, Symbolizer* symbolizer) : key(std::move(k)), ledger(key.pid, symbolizer) {}
+
+  ProcessKey key;
+  ProcessLedger ledger;
+  detect::ProcessJudge judge;
+  Identity identity;
+  bool identified = false;
+  Variables variables;
+  DeviceMap devices;
+  uint64_t generation = 0;
+  uint64_t first_seen_unix_ns = 0;
+  uint64_t last_update_unix_ns = 0;
+  HostMemory host;
+  std::vector<std::pair<std::string, std::string>> cgroups;
+  uint64_t cgroup_read_ns = 0;
+  std::map<int, WaterfallTracker> trackers;
+  std::vector<Waterfall> waterfalls;
+  std::vector<detect::Verdict> verdicts;
+  std::vector<detect::SeriesPoint> series;
+  bool past_load = false;
+  bool observed = false;
+  std::string not_observed_reason;
+  Liveness liveness = Liveness::kAlive;
+  std::string exit_reason;
+  bool seen = false;  // in this tick
+};
+
+SnapshotBuilder::SnapshotBuilder(BuilderOptions options, ProcRoot root, Symbolizer* symbolizer)
+    : options_(std::move(options)), root_(std::move(root)), symbolizer_(symbolizer) {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) == 0) node_ = name;
+  boot_id_ = procfs::ReadLine(root_.Proc() / "sys/kernel/random/boot_id").value_or("");
+}
+
+SnapshotBuilder::~SnapshotBuilder() = default;
+
+SnapshotBuilder::Record& SnapshotBuilder::RecordOf(pid_t pid, uint64_t start_time_ticks,
+                                                   const TickInput& input) {
+  std::unique_ptr<Record>& record = records_[{pid, start_time_ticks}];
+  if (record == nullptr) {
+    record = std::make_unique<Record>(ProcessKey{boot_id_, pid, start_time_ticks}, symbolizer_);
+    record->first_seen_unix_ns = input.unix_ns;
+  }
+  record->seen = true;
+  return *record;
+}
+
+void SnapshotBuilder::Identify(Record* record, const Variables& variables, const TickInput& input) {
+  record->variables = variables;
+  record->cgroups = procfs::ReadCgroups(root_, record->key.pid);
+  const std::string cgroup = CgroupPathOf(record->cgroups);
+  Identity& identity = record->identity;
+  identity.container = ContainerIdOf(cgroup);
+  if (!identity.container.empty()) {
+    if (pods_read_ns_ == 0 || input.monotonic_ns - pods_read_ns_ > kPodsEveryNs) {
+      pods_ = ReadPodNames(root_.Proc().parent_path() / "var/log/containers");
+      pods_read_ns_ = input.monotonic_ns;
+    }
+    const auto pod = pods_.find(identity.container);
+    if (pod != pods_.end()) {
+      identity.workload_namespace = pod->second.workload_namespace;
+      identity.workload_pod = pod->second.pod;
+      identity.workload_container = pod->second.container;
+    }
+  }
+  const Launch launch = IdentifyLaunch(variables);
+  identity.launcher = launch.launcher;
+  identity.rank = launch.rank;
+  identity.local_rank = launch.local_rank;
+  identity.world_size = launch.world_size;
+  identity.local_world_size = launch.local_world_size;
+  identity.attempt = launch.attempt;
+  const JobName job =
+      NameJob(variables, options_.training_job, OwnerOfPod(identity.workload_pod), cgroup);
+  identity.training_job = job.name;
+  identity.job_source = job.source;
+  const auto run = variables.find("TIDEMARK_RUN");
+  identity.run = run == variables.end() ? std::string() : run->second.substr(0, 256);
+  if (const auto stat = procfs::ReadStat(root_, record->key.pid)) identity.command = stat->comm;
+  record->identified = true;
+}
+
+std::vector<int> SnapshotBuilder::HeldOn(pid_t pid, const NvmlSample* nvml) const {
+  std::vector<int> devices;
+  if (nvml == nullptr) return devices;
+  for (const NvmlDevice& device : nvml->devices) {
+    for (const auto& [holder, bytes] : device.processes) {
+      if (holder == pid) {
+        devices.push_back(device.view.index);
+        break;
+      }
+    }
+  }
+  return devices;
+}
+
+void SnapshotBuilder::ReadHost(Record* record, const TickInput& input) {
+  const std::optional<procfs::Status> status = procfs::ReadStatus(root_, record->key.pid);
+  // A zombie has no memory any more: what it had last is the better answer.
+  if (!status || status->vm_rss_bytes < 0) return;
+  HostMemory& host = record->host;
+  auto or_zero = [](int64_t bytes) { return std::max<int64_t>(0, bytes); };
+  host.known = true;
+  host.rss_bytes = status->vm_rss_bytes;
+  host.anon_bytes = or_zero(status->rss_anon_bytes);
+  host.file_bytes = or_zero(status->rss_file_bytes);
+  host.shmem_bytes = or_zero(status->rss_shmem_bytes);
+  host.swap_bytes = or_zero(status->vm_swap_bytes);
+  host.locked_bytes = or_zero(status->vm_locked_bytes);
+  host.pinned_vm_bytes = or_zero(status->vm_pinned_bytes);
+  host.peak_rss_bytes = or_zero(status->vm_hwm_bytes);
+  record->identity.uid = status->uid;
+  if (record->cgroup_read_ns == 0 || input.monotonic_ns - record->cgroup_read_ns > kCgroupEveryNs) {
+    record->cgroup_read_ns = input.monotonic_ns;
+    const procfs::CgroupMemory cgroup = procfs::ReadCgroupMemory(root_, record->cgroups);
+    host.cgroup_current_bytes = cgroup.current_bytes;
+    host.cgroup_limit_bytes = cgroup.limit_bytes;
+  }
+}
+
+void SnapshotBuilder::AbsorbAgent(ObservedProcess* process, const TickInput& input) {
+  Record& record = RecordOf(process->pid, process->start_time_ticks, input);
+  const RegionCopy& region = process->copy();
+  const bool new_agent = record.generation != process->generation;
+  if (new_agent) {
+    record.generation = process->generation;
+    record.identity.uid = process->uid;
+    Identify(&record, VariablesOf(region), input);
+    record.trackers.clear();
+  }
+  if (process->liveness == Liveness::kAlive) {
+    record.devices = DeviceMap(record.variables, uuids_, HeldOn(process->pid, input.nvml));
+    ReadHost(&record, input);
+  }
+  record.ledger.Update(region, process->changes, record.devices, new_agent);
+  record.last_update_unix_ns = input.unix_ns;
+  record.past_load = region.header.load_ended != 0;
+  record.not_observed_reason = WhyNotObserved(region, *process);
+  record.observed = record.not_observed_reason.empty();
+  if (record.liveness == Liveness::kAlive && process->liveness != Liveness::kAlive) {
+    record.liveness = process->liveness;
+    record.exit_reason = process->exit_reason;
+  }
+}
+
+void SnapshotBuilder::AbsorbUnobserved(const TickInput& input) {
+  if (input.scan == nullptr) return;
+  // Ranks and contexts that have no agent: a row each that says why. A process that only inherited
+  // its rank from one above it (a worker, a shell) is that one's helper, or its wrapper.
+  std::map<pid_t, const procfs::FoundProcess*> found;
+  for (const procfs::FoundProcess& process : input.scan->processes) found[process.pid] = &process;
+  const auto& agents = input.agents->processes();
+  auto speaks = [&](pid_t pid) {
+    const auto it = found.find(pid);
+    return agents.contains(pid) || (it != found.end() && it->second->maps_cuda);
+  };
+  std::set<pid_t> wrappers;
+  for (const auto& [pid, process] : found) {
+    if (!speaks(pid)) continue;
+    for (auto up = input.scan->parents.find(pid); up != input.scan->parents.end() && up->second > 1;
+         up = input.scan->parents.find(up->second)) {
+      if (!speaks(up->second)) wrappers.insert(up->second);
+    }
+  }
+  for (const auto& [pid, process] : found) {
+    if (agents.contains(pid) || wrappers.contains(pid)) continue;
+    const Launch launch = IdentifyLaunch(process->variables);
+    if (!process->maps_cuda && launch.rank < 0) continue;
+    Record& record = RecordOf(pid, process->start_time_ticks, input);
+    if (!record.identified || record.variables != process->variables) {
+      Identify(&record, process->variables, input);
+    }
+    record.identity.command = process->comm;
+    record.identity.uid = process->uid;
+    record.observed = false;
+    record.not_observed_reason =
+        process->maps_cuda
+            ? "uses CUDA, but no agent: start it with `tidemark run` or CUDA_INJECTION64_PATH"
+            : "has a rank but has not loaded CUDA";
+    ReadHost(&record, input);
+    record.last_update_unix_ns = input.unix_ns;
+  }
+  for (const auto& [key, record] : records_) {
+    if (!record->seen) continue;
+    record->identity.helper_of = 0;
+    if (record->identity.rank < 0) continue;
+    for (auto up = input.scan->parents.find(key.first);
+         up != input.scan->parents.end() && up->second > 1;
+         up = input.scan->parents.find(up->second)) {
+      for (const auto& [other_key, other] : records_) {
+        if (other_key.first == up->second && other->seen &&
+            other->identity.rank == record->identity.rank &&
+            other->identity.training_job == record->identity.training_job) {
+          record->identity.helper_of = other_key.first;
+        }
+      }
+    }
+  }
+}
+
+void SnapshotBuilder::Absorb(const TickInput& input) {
+  if (input.nvml != nullptr) {
+    uuids_.clear();
+    for (const NvmlDevice& device : input.nvml->devices) uuids_.push_back(device.view.uuid);
+  }
+  for (auto& [key, record] : records_) record->seen = false;
+  for (auto& [pid, process] : input.agents->processes()) AbsorbAgent(&process, input);
+  AbsorbUnobserved(input);
+}
+
+DeviceFigure SnapshotBuilder::FigureOf(const Record& record, int device,
+                                       const NvmlSample* nvml) const {
+  DeviceFigure figure;
+  if (nvml == nullptr || nvml->state.state != "on") {
+    figure.source = nvml == nullptr ? "NVML has not answered yet" : "nvml: " + nvml->state.reason;
+    return figure;
+  }
+  if (device < 0 || static_cast<size_t>(device) >= nvml->devices.size()) {
+    figure.source = "nvml: no device " + std::to_string(device);
+    return figure;
+  }
+  const NvmlDevice& row = nvml->devices[static_cast<size_t>(device)];
+  int64_t bytes = 0;
+  bool found = false;
+  for (const auto& [pid, used] : row.processes) {
+    if (pid != record.key.pid || used < 0) continue;
+    bytes += used;  // once for each MIG instance
+    found = true;
+  }
+  if (found) {
+    figure.bytes = bytes;
+    figure.source = "nvml";
+    return figure;
+  }
+  // Blind to this pid: another pid namespace, a driver without the call, or no context yet.
+  figure.device_wide = true;
+  figure.bytes = row.view.used_bytes;
+  figure.source = row.processes_known ? "nvml does not list pid " + std::to_string(record.key.pid) +
+                                            " (another pid namespace?): the whole device's figure"
+                                      : "nvml: " + row.why + ": the whole device's figure";
+  return figure;
+}
+
+void SnapshotBuilder::AbsorbFigures(const TickInput& input) {
+  for (auto& [pid, process] : input.agents->processes()) {
+    const auto it = records_.find({pid, process.start_time_ticks});
+    if (it == records_.end() || process.liveness != Liveness::kAlive) continue;
+    Record& record = *it->second;
+    const std::vector<ClassTotal> before = ProcessLedger::Totals(process.copy(), record.devices);
+    if (process.region == nullptr || process.broken) continue;
+    process.region->RefreshTotals();
+    const std::vector<ClassTotal> after = ProcessLedger::Totals(process.copy(), record.devices);
+    std::set<int> devices;
+    for (const ClassTotal& total : after) {
+      if (total.device >= 0) devices.insert(total.device);
+    }
+    for (const int device : HeldOn(pid, input.nvml)) devices.insert(device);
+    record.waterfalls.clear();
+    for (const int device : devices) {
+      auto tracker = record.trackers.try_emplace(device, device).first;
+      const bool quiet = WaterfallTracker::TrackedBytes(before, device) ==
+                         WaterfallTracker::TrackedBytes(after, device);
+      const int64_t observer =
+          device == *devices.begin()
+              ? static_cast<int64_t>(process.copy().header.observer_device_bytes)
+              : 0;
+      record.waterfalls.push_back(tracker->second.Update(FigureOf(record, device, input.nvml),
+                                                         after, observer, quiet, input.unix_ns,
+                                                         record.ledger.events()));
+    }
+  }
+}
+
+void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
+                            const TickInput& input) {
+  detect::ProcessTick tick;
+  tick.now_ns = static_cast<int64_t>(input.monotonic_ns);
+  if (record->identity.rank >= 0) tick.rank = record->identity.rank;
+  std::vector<detect::SeriesPoint>& series = record->series;
+  series.clear();
+  std::vector<detect::LimitPoint> limits;
+  auto add = [&](MemoryClass memory_class, int device, int64_t bytes) {
+    const detect::SeriesId id{memory_class, device};
+    const auto same = std::find_if(series.begin(), series.end(),
+                                   [&](const auto& point) { return point.id == id; });
+    if (same != series.end()) {
+      same->floor_bytes += bytes;
+    } else {
+      series.push_back({id, bytes, 0});
+    }
+  };
+  if (process != nullptr) {
+    const wire::Header& header = process->copy().header;
+    for (const ClassTotal& total : ProcessLedger::Totals(process->copy(), record->devices)) {
+      add(total.memory_class, total.device, total.live_bytes);
+    }
+    for (const Waterfall& fall : record->waterfalls) {
+      if (!fall.figure_known) continue;
+      for (const WaterfallLine& line : fall.lines) {
+        if (line.memory_class == MemoryClass::kUnattributed) {
+          add(line.memory_class, fall.device, line.bytes);
+        }
+      }
+    }
+    tick.new_steps = record->ledger.new_steps();
+    tick.sites = &record->ledger;
+    const auto lost = [&](wire::Loss loss) { return header.losses[static_cast<size_t>(loss)] > 0; };
+    tick.sites_complete = !lost(wire::Loss::kSiteTableFull) && !lost(wire::Loss::kLiveTableFull) &&
+                          !lost(wire::Loss::kFramePoolFull);
+    tick.current_step = header.current_step;
+    tick.in_load_phase = header.load_ended == 0;
+    int64_t allocated = 0;
+    int64_t reserved = 0;
+    for (const wire::AllocatorRow& row : process->copy().allocators) {
+      allocated += static_cast<int64_t>(row.allocated_bytes);
+      reserved += static_cast<int64_t>(row.reserved_bytes);
+    }
+    if (!process->copy().allocators.empty()) {
+      tick.facts.fw_allocated_bytes = allocated;
+      tick.facts.fw_reserved_bytes = reserved;
+    }
+    const ProcessLedger& ledger = record->ledger;
+    tick.facts.communicator_events = ledger.EventCount(wire::EventType::kCommunicator);
+    tick.facts.module_events = ledger.EventCount(wire::EventType::kModuleLoaded);
+    tick.facts.graph_events = ledger.EventCount(wire::EventType::kGraph);
+    tick.facts.limit_events = ledger.EventCount(wire::EventType::kLimitRaised);
+    tick.facts.allocation_failures = ledger.EventCount(wire::EventType::kAllocationFailed) +
+                                     ledger.EventCount(wire::EventType::kOutOfMemory);
+  }
+  if (record->host.known) {
+    add(MemoryClass::kAnon, -1, record->host.anon_bytes);
+    add(MemoryClass::kShmem, -1, record->host.shmem_bytes);
+    add(MemoryClass::kSwap, -1, record->host.swap_bytes);
+    tick.facts.rss_bytes = record->host.rss_bytes;
+    if (record->host.cgroup_limit_bytes > 0) {
+      limits.push_back({"cgroup limit", -1, false, record->host.cgroup_limit_bytes,
+                        record->host.cgroup_current_bytes});
+    }
+  }
+  if (input.nvml != nullptr) {
+    for (const int device : HeldOn(record->key.pid, input.nvml)) {
+      const DeviceView& view = input.nvml->devices[static_cast<size_t>(device)].view;
+      limits.push_back(
+          {"device " + std::to_string(device), device, false, view.total_bytes, view.used_bytes});
+      ++tick.facts.devices_with_context;
+    }
+  }
+  tick.totals = series;
+  tick.limits = limits;
+  record->verdicts = record->judge.Judge(tick);
+}
+
+ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess* process,
+                                          const TickInput& input) {
+  ProcessSnapshot snapshot;
+  snapshot.key = record->key;
+  if (record->liveness == Liveness::kAlive) Judge(record, process, input);
+  snapshot.identity = record->identity;
+  snapshot.liveness = record->liveness;
+  snapshot.exit_reason = record->exit_reason;
+  snapshot.first_seen_unix_ns = record->first_seen_unix_ns;
+  snapshot.last_update_unix_ns = record->last_update_unix_ns;
+  snapshot.observed = record->observed;
+  snapshot.not_observed_reason = record->not_observed_reason;
+  if (process != nullptr) record->ledger.Fill(process->copy(), &snapshot);
+  snapshot.waterfalls = record->waterfalls;
+  snapshot.host = record->host;
+  snapshot.verdicts = record->verdicts;
+  return snapshot;
+}
+
+std::shared_ptr<const NodeSnapshot> SnapshotBuilder::Build(const TickInput& input) {
+  auto snapshot = std::make_shared<NodeSnapshot>();
+  snapshot->sequence = ++sequence_;
+  snapshot->unix_ns = input.unix_ns;
+  snapshot->monotonic_ns = input.monotonic_ns;
+  snapshot->node = node_;
+  snapshot->boot_id = boot_id_;
+  snapshot->memory = procfs::ReadNodeMemory(root_);
+  if (input.nvml != nullptr) {
+    for (const NvmlDevice& device : input.nvml->devices) snapshot->devices.push_back(device.view);
+    snapshot->sources.push_back(input.nvml->state);
+  }
+  snapshot->sources.insert(snapshot->sources.end(), input.sources.begin(), input.sources.end());
+  snapshot->losses = input.agents->Losses();
+  snapshot->losses.insert(snapshot->losses.end(), input.losses.begin(), input.losses.end());
+
+  let_go_.clear();
+  auto& agents = input.agents->processes();
+  for (auto it = records_.begin(); it != records_.end();) {
+    Record& record = *it->second;
+    const auto agent = agents.find(record.key.pid);
+    ObservedProcess* process =
+        agent != agents.end() && agent->second.start_time_ticks == record.key.start_time_ticks
+            ? &agent->second
+            : nullptr;
+    if (!record.seen) {
+      // Without an agent, the end of a process is that the scanner does not find it any more.
+      it = records_.erase(it);
+      continue;
+    }
+    ProcessSnapshot described = Describe(&record, process, input);
+    if (record.liveness == Liveness::kAlive) {
+      snapshot->processes.push_back(std::move(described));
+      ++it;
+      continue;
+    }
+    if (described.events.size() > kEventsOfEnded) {
+      described.events.erase(described.events.begin(),
+                             described.events.end() - static_cast<ptrdiff_t>(kEventsOfEnded));
+    }
+    let_go_.push_back(record.key.pid);
+    ended_.push_back({input.monotonic_ns, std::move(described)});
+    it = records_.erase(it);
+  }
+  const auto keep_ns = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(options_.keep_ended_for).count());
+  while (!ended_.empty() && (ended_.size() > options_.keep_ended ||
+                             input.monotonic_ns - ended_.front().monotonic_ns > keep_ns)) {
+    ended_.pop_front();
+  }
+  JudgeJobs(snapshot.get());
+  for (const Ended& ended : ended_) snapshot->processes.push_back(ended.last);
+
+  rusage usage = {};
+  if (::getrusage(RUSAGE_SELF, &usage) == 0) {
+    snapshot->daemon_cpu_seconds = static_cast<double>(CpuNs(usage)) / 1e9;
+  }
+  if (const auto status = procfs::ReadStatus(root_, ::getpid())) {
+    snapshot->daemon_rss_bytes = status->vm_rss_bytes;
+  }
+  return snapshot;
+}
+
+// Compares the ranks of each job that runs here, and tells every rank's verdicts who shares them.
+void SnapshotBuilder::JudgeJobs(NodeSnapshot* snapshot) {
+  std::map<std::string, std::vector<ProcessSnapshot*>> jobs;
+  for (ProcessSnapshot& process : snapshot->processes) {
+    const Identity& identity = process.identity;
+    if (identity.rank < 0 || identity.helper_of != 0 || !process.observed) continue;
+    jobs[identity.training_job].push_back(&process);
+  }
+  for (const auto& [job, processes] : jobs) {
+    if (processes.size() < 2) continue;
+    std::vector<detect::RankState> ranks;
+    for (const ProcessSnapshot* process : processes) {
+      const Record& record = *records_.at({process->key.pid, process->key.start_time_ticks});
+      ranks.push_back(
+          {process->identity.rank, "", process->verdicts, record.series, record.past_load});
+    }
+    for (const detect::JobVerdict& found : detect::JudgeJob(ranks)) {
+      for (ProcessSnapshot* process : processes) {
+        const auto& shared = found.verdict.ranks;
+        if (std::find(shared.begin(), shared.end(), process->identity.rank) == shared.end()) {
+          continue;
+        }
+        const bool grows = found.verdict.state == detect::VerdictState::kSuspect ||
+                           found.verdict.state == detect::VerdictState::kConfirmed;
+        if (!grows) {
+          process->verdicts.push_back(found.verdict);
+          continue;
+        }
+        for (detect::Verdict& verdict : process->verdicts) {
+          if (verdict.memory_class != found.verdict.memory_class ||
+              verdict.cause != found.verdict.cause) {
+            continue;
+          }
+          verdict.ranks = shared;
+          if (!found.verdict.evidence.empty()) {
+            verdict.evidence.push_back(found.verdict.evidence.back());
+          }
+        }
+      }
+    }
+  }
+}
+
+std::vector<pid_t> SnapshotBuilder::TakeEnded() { return std::exchange(let_go_, {}); }
+
+void SnapshotBuilder::NoteEnd(pid_t pid, Liveness liveness, std::string reason) {
+  for (auto& [key, record] : records_) {
+    if (key.first != pid) continue;
+    record->liveness = liveness;
+    record->exit_reason = reason;
+  }
+  // The news may come after the end itself was seen.
+  for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
+    if (ended->last.key.pid != pid) continue;
+    ended->last.liveness = liveness;
+    ended->last.exit_reason = reason;
+    return;
+  }
+}
+
+Result<std::vector<wire::LiveRow>> SnapshotBuilder::Holders(AgentSource* agents, pid_t pid,
+                                                            uint64_t site_id) {
+  const std::string tried = "list the live blocks of pid " + std::to_string(pid);
+  const auto process = agents->processes().find(pid);
+  if (process == agents->processes().end() || process->second.region == nullptr) {
+    return Error{tried, "it has no agent here", "tidemark ps shows which processes have one"};
+  }
+  const auto record = records_.find({pid, process->second.start_time_ticks});
+  std::vector<uint32_t> rows;
+  if (record != records_.end()) rows = record->second->ledger.RowsOfSite(site_id);
+  if (rows.empty()) {
+    return Error{tried, "it has no such site", "tidemark sites lists the sites with their ids"};
+  }
+  return process->second.region->LiveBlocks(rows, 65536);
+}
+
+}  // namespace tidemark
