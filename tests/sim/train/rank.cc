@@ -215,7 +215,8 @@ int RunRank(const Options& options, const Scenario& scenario) {
   rank.world = FromEnvironment({"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}, 1);
   rank.random.seed(options.seed + static_cast<uint64_t>(rank.rank));
   const std::string leak_rank = options.leak_rank.empty() ? scenario.leak_rank : options.leak_rank;
-  rank.leaks = scenario.leaks && (leak_rank == "all" || atoi(leak_rank.c_str()) == rank.rank);
+  rank.leaks =
+      scenario.leaks && (leak_rank == "all" || atoi(leak_rank.c_str()) % rank.world == rank.rank);
   if (options.scenario == "zero-init-cat" && !options.zero_init) rank.leaks = false;
   const char* devices = getenv("TIDEMARK_SIM_DEVICES");
   const int device_count = devices != nullptr && atoi(devices) > 0 ? atoi(devices) : 8;
