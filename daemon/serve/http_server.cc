@@ -3,8 +3,13 @@
 #include <arpa/inet.h>
 #include <civetweb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <chrono>
+#include <future>
 #include <string_view>
+
+#include "base/unique_fd.h"
 
 namespace tidemark::serve {
 namespace {
@@ -86,6 +91,25 @@ bool IsAddress(const std::string& address) {
          inet_pton(AF_INET6, address.c_str(), &any) == 1;
 }
 
+void Knock(const std::string& address, int port) {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+  if (inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    length = sizeof *v4;
+  } else {
+    inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(static_cast<uint16_t>(port));
+    length = sizeof *v6;
+  }
+  const UniqueFd fd(socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  (void)connect(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length);
+}
+
 }  // namespace
 
 Result<void> HttpServer::Start(const std::string& address, int port, bool beyond_loopback) {
@@ -130,9 +154,13 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
   return {};
 }
 
+// CivetWeb looks for its stop flag every two seconds, or when somebody connects.
 void HttpServer::Stop() {
   if (context_ == nullptr) return;
-  mg_stop(context_);
+  const auto stopped = std::async(std::launch::async, [this] { mg_stop(context_); });
+  while (stopped.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    Knock(address_, port_);
+  }
   context_ = nullptr;
 }
 

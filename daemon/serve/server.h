@@ -27,10 +27,10 @@ struct ServerOptions {
   // HTTP is plain text, so an address beyond loopback is refused unless this is set. /metrics and
   // /healthz are then open to whoever can connect; JSON asks remote peers for the token.
   bool http_beyond_loopback = false;
-  std::string http_token_file;  // bearer token of remote JSON readers; empty = they get none
+  std::string http_token_file = "";  // bearer token of remote JSON readers; empty = they get none
 
   MetricsLevel metrics_level = MetricsLevel::kBasic;
-  std::string version;  // of the daemon, shown in snapshots and tidemark_build_info
+  std::string version = "";  // of the daemon, shown in snapshots and tidemark_build_info
 };
 
 class Server {

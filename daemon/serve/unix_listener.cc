@@ -60,7 +60,7 @@ Result<void> UnixListener::Start(Accepted accepted) {
   }
   // Everybody may connect; what each may see is decided by uid. The group is for `ls`.
   if (peers_.group()) (void)!chown(path_.c_str(), static_cast<uid_t>(-1), *peers_.group());
-  if (chmod(path_.c_str(), 0666) != 0 || listen(fd.get(), 128) != 0 ||
+  if (chmod(path_.c_str(), 0666) != 0 || listen(fd.get(), SOMAXCONN) != 0 ||
       stat(path_.c_str(), &bound_) != 0) {
     const int error = errno;
     unlink(path_.c_str());
