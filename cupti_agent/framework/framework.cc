@@ -49,13 +49,6 @@ void ShowHook(Ledger* ledger, Feature feature, HookId id) {
   }
 }
 
-void ShowStacks(Ledger* ledger) {
-  StackStatus status = GetStackStatus();
-  ledger->SetFeature(Feature::kPythonFrames, status.python, status.python_reason);
-  ledger->SetFeature(Feature::kNativeFrames, status.native, status.native_reason);
-  if (status.python_version != 0) ledger->SetPythonVersion(status.python_version);
-}
-
 void ShowNvtx(Ledger* ledger) {
   if (!HasStepRange()) {
     return ledger->SetFeature(Feature::kNvtx, FeatureState::kOff, "no range configured");
@@ -91,7 +84,7 @@ void StartFramework(const FrameworkConfig& config) {
 void RefreshFramework() {
   Ledger* ledger = Active();
   if (ledger == nullptr) return;
-  ShowStacks(ledger);
+  RefreshModules();
   // The scopes' library is complete once the slot of its importer has been patched.
   if (steps_on && GetHookStatus(hooks.execute).state == HookState::kOn) TakeOptimizerScopes();
   const char* reason = "switched off";

@@ -28,8 +28,9 @@ struct FrameworkConfig {
 // of the taps that are on.
 void StartFramework(const FrameworkConfig& config);
 
-// After every ScanForNewModules and at every tick of the agent's thread: takes the USER_SCOPE
-// callback when the framework has appeared, and writes the feature rows.
+// After every ScanForNewModules and at every tick of the agent's thread: refreshes the stacks'
+// modules, takes the USER_SCOPE callback when the framework has appeared, and writes the feature
+// rows. Cheap when nothing was loaded.
 void RefreshFramework();
 
 // The daemon's configuration, any time: a tap turned off is detached for good.

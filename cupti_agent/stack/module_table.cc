@@ -34,6 +34,7 @@ struct Table {
   Ranges lists[2];
   std::atomic<uint32_t> version{0};  // list in use: version % 2
   std::atomic<bool> refreshing{false};
+  LoaderCounters covered;  // whoever is refreshing
 };
 
 constinit Table table;
@@ -111,8 +112,13 @@ uint32_t Known(const StackModule& module) {
 
 }  // namespace
 
-void RefreshModuleTable() {
-  if (table.refreshing.exchange(true, std::memory_order_acquire)) return;
+bool RefreshModuleTable() {
+  if (table.refreshing.exchange(true, std::memory_order_acquire)) return false;
+  LoaderCounters counters = ReadLoaderCounters();
+  if (counters == table.covered) {
+    table.refreshing.store(false, std::memory_order_release);
+    return false;
+  }
   uint32_t version = table.version.load(std::memory_order_relaxed);
   Ranges& next = table.lists[(version + 1) % 2];
   next.count = 0;
@@ -132,7 +138,9 @@ void RefreshModuleTable() {
   std::sort(next.items, next.items + next.count,
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   table.version.store(version + 1, std::memory_order_release);
+  table.covered = counters;
   table.refreshing.store(false, std::memory_order_release);
+  return true;
 }
 
 uint32_t ModuleContaining(uint64_t address) {

@@ -21,8 +21,9 @@ struct StackModule {
   char path[256];  // cut at the front where it does not fit: the file's name matters most
 };
 
-// Adds modules that appeared. From one thread at a time; others may be looking.
-void RefreshModuleTable();
+// Adds modules that appeared since the last call; false when the loader's list is as it was. Others
+// may be looking meanwhile; a second caller at a time does nothing.
+bool RefreshModuleTable();
 
 uint32_t ModuleContaining(uint64_t address);
 

@@ -50,7 +50,7 @@ void InitStacks() {
 }
 
 void RefreshModules() {
-  RefreshModuleTable();
+  if (!RefreshModuleTable()) return;
   FindPython(/*starting=*/false);
 }
 
