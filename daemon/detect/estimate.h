@@ -42,7 +42,7 @@ struct EstimateRow {
 
 std::vector<EstimateRow> Estimate(const EstimateInput& input);
 
-// "6897M" -> 6897000000. Refuses zero, signs, trailing text and what exceeds 2^53.
+// "6897M" -> 6897000000. Refuses zero, signs, trailing text and what exceeds 2^47.
 Result<int64_t> ParseParameterCount(const std::string& text);
 
 // Exit status: 0 printed, 2 bad options or a model that could not be read.

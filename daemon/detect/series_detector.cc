@@ -24,6 +24,8 @@ constexpr double kOlderGrowth = 0.3;     // of the slope: less before the window
 constexpr double kWholeGrowth = 0.6;     // a window this much of the growth needs no more proof
 constexpr double kEnded = 0.25;          // of the slope: less than this has ended
 // Few windows span most of a long history, so chance has few tries: they need not be as regular.
+constexpr uint64_t kShortestStretch = 2 * kParts;
+constexpr double kStairPatience = 2.2;  // periods
 constexpr double kSurely = 0.6;
 constexpr uint64_t kManyPoints = 4000;
 constexpr double kWholeT = 0.4;
@@ -195,12 +197,16 @@ void SeriesDetector::OnPass(const Window& window) {
 }
 
 void SeriesDetector::OnStairs() {
+  finding_.rises_seen = std::max(finding_.rises_seen, stairs_.alike_rises());
   const bool idle =
       finding_.state != VerdictState::kSuspect && finding_.state != VerdictState::kConfirmed;
   if (stairs_.regular_rises() < 3) return;
   const auto window = static_cast<uint64_t>(stairs_.period() * stairs_.regular_rises());
   const double per_point = stairs_.height() / stairs_.period();
-  if (idle) Suspect(GrowthPattern::kStairs, window, per_point, last_floor_);
+  if (idle) {
+    const auto risen = static_cast<int64_t>(stairs_.height() * stairs_.regular_rises());
+    Suspect(GrowthPattern::kStairs, window, per_point, std::max<int64_t>(0, last_floor_ - risen));
+  }
   if (finding_.state == VerdictState::kSuspect && stairs_.regular_rises() >= 4) {
     finding_.pattern = GrowthPattern::kStairs;
     Confirm();
@@ -209,6 +215,7 @@ void SeriesDetector::OnStairs() {
   window_points_ = std::max(window_points_, window);
   onset_point_ = std::min(onset_point_, stairs_.first_point());
   const double per_unit = 1 / UnitsPerPoint(window);
+  stair_points_ = stairs_.period();
   finding_.stair_bytes = stairs_.height();
   finding_.stair_units = stairs_.period() / per_unit;
   finding_.stair_count = stairs_.regular_rises();
@@ -279,25 +286,37 @@ void SeriesDetector::Follow() {
   for (int i = 0; i < 4; ++i) highest = std::max(highest, history_.At(0, i).floor);
   const double grown = static_cast<double>(now - onset_point_) * reference_slope_;
   finding_.grown_bytes = finding_.floor_bytes - finding_.onset_bytes;
-  if (finding_.pattern == GrowthPattern::kSteadyGrowth &&
-      static_cast<double>(highest - finding_.onset_bytes) < 0.25 * std::min(grown, most_grown_)) {
+  if (static_cast<double>(highest - finding_.onset_bytes) < 0.25 * std::min(grown, most_grown_)) {
     Retract(GrowthEnd::kGivenBack);
     return;
   }
   most_grown_ = std::max(most_grown_, static_cast<double>(finding_.grown_bytes));
   if (finding_.pattern == GrowthPattern::kStairs) {
-    if (stairs_.regular_rises() == 0) Retract(GrowthEnd::kOverdue);
+    FollowStairs();
     return;
   }
-  const uint64_t stretch = std::max(window_points_ / 2, (now - onset_point_) / 2);
+  const uint64_t stretch =
+      std::max({kShortestStretch, window_points_ / 2, (now - onset_point_) / 2});
   if (now < std::max(next_check_, since_point_ + stretch / 2)) return;
   next_check_ = now + stretch / 16;
+  if (!options_.plateau_ends_growth && finding_.grown_bytes >= finding_.onset_bytes) return;
   const GrowthShape recent = ShapeOfStretch(history_, stretch, 0);
   const double slope = recent.per_point;
   // Ended beyond doubt: where the series walks, a lull is no end.
   if (slope < kEnded * reference_slope_ && slope + 2 * recent.error < kSurely * reference_slope_) {
     Retract(slope < 0.05 * reference_slope_ ? GrowthEnd::kLevelledOff : GrowthEnd::kSlowedDown);
   }
+}
+
+void SeriesDetector::FollowStairs() {
+  // Two periods without a rise; a rise that the tracker missed still shows in the floors.
+  const auto stretch =
+      std::max(kShortestStretch, static_cast<uint64_t>(kStairPatience * stair_points_));
+  if (history_.points() < std::max(next_check_, based_point_ + stretch / 2)) return;
+  next_check_ = history_.points() + stretch / 16;
+  const GrowthShape recent = ShapeOfStretch(history_, stretch, 0);
+  const double grown = static_cast<double>(recent.last_floor - recent.first_floor);
+  if (grown < 0.5 * finding_.stair_bytes) Retract(GrowthEnd::kOverdue);
 }
 
 void SeriesDetector::UpdateDetectionFloor() {

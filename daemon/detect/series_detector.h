@@ -39,6 +39,9 @@ struct DetectorOptions {
   // the level it began at: a warm-up of some hundred points looks like a leak until it ends.
   uint64_t patience_points = 400;
   double quick_share = 0.10;
+  // False for memory that nothing but its maker gives back (tmpfs): there, growth that doubled the
+  // level and then stands still has filled up, not ended.
+  bool plateau_ends_growth = true;
 };
 
 enum class GrowthPattern : uint8_t { kNone, kSteadyGrowth, kStairs };
@@ -63,6 +66,7 @@ struct SeriesFinding {
   double stair_bytes = 0;      // height and distance of a staircase; units
   double stair_units = 0;
   int stair_count = 0;
+  int rises_seen = 0;     // distinct steps up of like height, however irregular
   uint32_t episodes = 0;  // growths that were suspect so far
 };
 
@@ -97,6 +101,7 @@ class SeriesDetector {
   void OnPass(const Window& window);
   void OnStairs();
   void Follow();
+  void FollowStairs();
   void Suspect(GrowthPattern pattern, uint64_t window_points, double per_point,
                int64_t first_floor);
   void Base(uint64_t window_points, double per_point, int64_t first_floor);
@@ -125,6 +130,7 @@ class SeriesDetector {
   double reference_slope_ = 0;  // the steepest accepted, bytes a point
   double most_grown_ = 0;
   uint64_t next_check_ = 0;
+  double stair_points_ = 0;  // period of a staircase
 };
 
 }  // namespace tidemark::detect

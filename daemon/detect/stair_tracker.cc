@@ -59,6 +59,8 @@ void StairTracker::Add(uint64_t point, double bytes) {
     --count_;
   }
   rises_[count_++] = Rise{point, bytes};
+  alike_ = 1;
+  while (alike_ < count_ && Alike(rises_[count_ - 1 - alike_].bytes, bytes)) ++alike_;
 }
 
 void StairTracker::Judge(uint64_t now, double value) {

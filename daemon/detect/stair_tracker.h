@@ -17,6 +17,8 @@ class StairTracker {
 
   // Rises at the end of the list that are alike in height and distance, none overdue.
   int regular_rises() const { return regular_; }
+  // Rises at the end of the list that are alike in height, at whatever distance.
+  int alike_rises() const { return alike_; }
   double height() const { return height_; }  // bytes, mean of the regular rises
   double period() const { return period_; }  // points, mean distance
   uint64_t first_point() const {
@@ -46,6 +48,7 @@ class StairTracker {
   double candidate_ = 0;  // level that may become the next tread
   int candidate_points_ = 0;
   int regular_ = 0;
+  int alike_ = 0;
   double height_ = 0;
   double period_ = 0;
 };

@@ -22,7 +22,15 @@ std::optional<VerdictState> VerdictStateFromString(std::string_view name) {
 }
 
 std::string_view UnitName(AlignedTo aligned) {
-  return aligned == AlignedTo::kSteps ? "step" : "second";
+  switch (aligned) {
+    case AlignedTo::kSteps:
+      return "step";
+    case AlignedTo::kSeconds:
+      return "second";
+    case AlignedTo::kSamples:
+      return "sample";
+  }
+  return "step";
 }
 
 bool RaisesLeakAlert(const Verdict& verdict) {

@@ -23,9 +23,9 @@ enum class VerdictState : uint8_t {
 std::string_view ToString(VerdictState state);  // "warming_up", ...
 std::optional<VerdictState> VerdictStateFromString(std::string_view name);
 
-// What slopes and positions count in.
-enum class AlignedTo : uint8_t { kSteps, kSeconds };
-std::string_view UnitName(AlignedTo aligned);  // "step", "second"
+// What slopes and positions count in. kSamples is of files, never of the daemon.
+enum class AlignedTo : uint8_t { kSteps, kSeconds, kSamples };
+std::string_view UnitName(AlignedTo aligned);  // "step", "second", "sample"
 
 // Bytes per step (or second) with a 95 % interval. low <= per_unit <= high.
 struct Slope {
