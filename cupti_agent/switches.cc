@@ -24,16 +24,23 @@ uint64_t NumberOr(const char* text, uint64_t otherwise) {
   return *end == '\0' ? value : otherwise;
 }
 
-uint32_t ParseTaps(std::string_view text) {
+// One name of a comma-separated list; the rest of the list is returned, null at its end.
+const char* NextName(const char* list, std::string_view* name) {
+  const char* comma = strchr(list, ',');
+  *name = comma == nullptr ? std::string_view(list)
+                           : std::string_view(list, static_cast<size_t>(comma - list));
+  return comma == nullptr ? nullptr : comma + 1;
+}
+
+uint32_t ParseTaps(const char* list) {
   uint32_t taps = 0;
-  while (!text.empty()) {
-    const size_t comma = text.find(',');
-    const std::string_view name = text.substr(0, comma);
+  while (list != nullptr) {
+    std::string_view name;
+    list = NextName(list, &name);
     if (name == "cupti") taps |= wire::kTapCupti;
     if (name == "framework") taps |= wire::kTapFramework;
     if (name == "steps") taps |= wire::kTapSteps;
     if (name == "all") taps |= wire::kTapAll;
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }
   return taps;
 }
