@@ -397,6 +397,44 @@ TEST_F(BpfSourceTest, LifecycleTellsForkExecAndExit) {
                                    BpfLifecycleEvent::Kind::kExit));
 }
 
+// Every entry point, on the simulated driver.
+void ExpectEqualByDevice(const BpfProcess& process, const std::map<std::string, ToldTotal>& told) {
+  ASSERT_GE(told.size(), 13u);
+  std::map<std::string, BpfTotal> totals;
+  for (const BpfTotal& total : process.totals) {
+    totals[std::string(ToString(total.memory_class)) + "@" + std::to_string(total.device)] = total;
+  }
+  for (const auto& [name, truth] : told) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(totals[name].live_bytes, truth.live_bytes);
+    EXPECT_EQ(totals[name].live_count, truth.live_count);
+    EXPECT_EQ(totals[name].allocated_bytes, truth.allocated_bytes);
+    EXPECT_EQ(totals[name].allocated_count, truth.allocated_count);
+  }
+  EXPECT_EQ(totals.size(), told.size());
+  EXPECT_EQ(process.before_attach_frees, 0u);
+  EXPECT_TRUE(process.losses.empty()) << process.losses.front().cause;
+}
+
+TEST_F(BpfSourceTest, EveryEntryPointOnTwoDevicesEqualsTheScriptUpToTheEndOfTheContexts) {
+  StartSource(WithRing(64u << 20));
+  // Through a shell that waits, so that the process is seen before it maps libcuda: only then can
+  // a last release be told.
+  Target target({"/bin/sh", "-c", std::string("read go; exec ") + TIDEMARK_CUDA_TRUTH});
+  source_->SetProcess(target.pid(), {.cuda = BpfMode::kLedger});
+  ASSERT_TRUE(Eventually(
+      [&] { return ProcessOf(*source_, target.pid()).state == BpfAttachState::kWaiting; }));
+  target.Say("go");
+  ASSERT_TRUE(target.WaitReady());
+  ASSERT_TRUE(WaitAttached(*source_, target.pid(), BpfMode::kLedger));
+  for (const char* moment : {"after the calls", "after a reset", "after the last release"}) {
+    SCOPED_TRACE(moment);
+    const auto told = target.Go();
+    Settle();
+    ExpectEqualByDevice(ProcessOf(*source_, target.pid()), told);
+  }
+}
+
 size_t OpenDescriptors() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
