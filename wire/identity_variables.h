@@ -11,6 +11,12 @@ inline constexpr auto kIdentityVariables = std::to_array<std::string_view>({
     // Tidemark's own.
     "TIDEMARK_JOB",
     "TIDEMARK_RUN",
+    // Pod names, where the manifest hands them down.
+    "TIDEMARK_POD",
+    "TIDEMARK_NAMESPACE",
+    "TIDEMARK_CONTAINER",
+    "POD_NAME",
+    "POD_NAMESPACE",
     // torchrun, DeepSpeed, Accelerate, Kubeflow's PyTorchJob.
     "RANK",
     "LOCAL_RANK",
