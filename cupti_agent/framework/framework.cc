@@ -134,13 +134,17 @@ void ConfigureFramework(const FrameworkConfig& config) {
   RefreshFramework();
 }
 
-void CloseLastStep() {
+void StopFramework() { GiveBackOptimizerScopes(); }
+
+namespace {
+
+// A step whose work is done when the job exits, which no further backward pass will end.
+__attribute__((destructor)) void CloseLastStep() {
   Ledger* ledger = Active();
   if (ledger != nullptr && g_step_counter.OnEnd()) ledger->StepBoundary();
 }
 
-void StopFramework() { GiveBackOptimizerScopes(); }
-
+}  // namespace
 }  // namespace tidemark::agent
 
 extern "C" {

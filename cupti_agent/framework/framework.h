@@ -36,9 +36,6 @@ void RefreshFramework();
 // The daemon's configuration, any time: a tap turned off is detached for good.
 void ConfigureFramework(const FrameworkConfig& config);
 
-// At the end of the job: books a step that is complete but that no further backward pass will end.
-void CloseLastStep();
-
 // Detach: gives the USER_SCOPE callback back. The slots are DetachHooks()'s.
 void StopFramework();
 
