@@ -23,7 +23,6 @@ struct CauseInput {
   std::vector<Companion> companions;
   ProcessFacts facts_then;  // at the onset
   ProcessFacts facts_now;
-  bool has_framework = false;  // fw_live is known for this process
 };
 
 struct CauseChoice {

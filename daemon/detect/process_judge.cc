@@ -6,10 +6,12 @@
 #include <limits>
 
 #include "daemon/detect/choose_cause.h"
+#include "daemon/detect/corroboration.h"
 #include "daemon/detect/describe.h"
 #include "daemon/detect/forecast.h"
 #include "daemon/detect/series_detector.h"
 #include "daemon/detect/site_evidence.h"
+#include "daemon/detect/site_watch.h"
 
 namespace tidemark::detect {
 namespace {
@@ -22,7 +24,9 @@ constexpr size_t kMostFacts = 32;
 constexpr size_t kMostSeries = 512;
 constexpr size_t kRecentUsed = 16;
 // The site table is asked as a whole this often while something is suspect, ticks.
-constexpr uint64_t kTicksBetweenBlame = 4;
+constexpr uint64_t kTicksBetweenBlame = 16;
+// A site whose newer generations are smaller than this share of its older ones fills up.
+constexpr double kSiteSlows = 0.6;
 
 struct Series {
   SeriesId id;
@@ -35,6 +39,11 @@ struct Series {
   int64_t last_floor = 0;
   int64_t last_bytes = 0;
   double peak_over_floor = 0;
+  // What the sites say of it, asked for on a slower beat.
+  Corroboration corroboration;
+  BlameAnswer blame;
+  VerdictState asked_at = VerdictState::kWarmingUp;
+  bool follows = false;  // another series, which raises the alert
 };
 
 }  // namespace
@@ -50,6 +59,9 @@ class ProcessJudge::Impl {
     KeepUsed(tick);
     TakeSteps(tick);
     TakeTotals(tick);
+    if (tick.sites != nullptr && last_step_ > 0 && !tick.in_load_phase) {
+      site_watch_.Tick(*tick.sites, last_step_, tick.now_ns);
+    }
     verdicts_.resize(series_.size());
     for (size_t i = 0; i < series_.size(); ++i) Decide(tick, series_[i], verdicts_[i]);
     return verdicts_;
@@ -59,7 +71,8 @@ class ProcessJudge::Impl {
   uint64_t rejected_points() const { return rejected_; }
 
   size_t MemoryBytes() const {
-    size_t bytes = sizeof(*this) + verdicts_.capacity() * sizeof(Verdict);
+    size_t bytes =
+        sizeof(*this) + site_watch_.MemoryBytes() + verdicts_.capacity() * sizeof(Verdict);
     for (const Series& series : series_) {
       bytes += sizeof(Series) - sizeof(SeriesDetector) + series.detector.MemoryBytes();
     }
@@ -197,8 +210,38 @@ class ProcessJudge::Impl {
 
   void Decide(const ProcessTick& tick, Series& series, Verdict& verdict) {
     const SeriesFinding& finding = series.detector.finding();
-    const VerdictState before = verdict.state;
-    verdict.state = finding.state;
+    const bool asks_sites = tick.sites != nullptr && series.aligned_to == AlignedTo::kSteps;
+    SiteWord sites;
+    const SiteGrowth* growth = asks_sites ? site_watch_.FastestOf(series.id) : nullptr;
+    if (growth != nullptr) {
+      sites.growth = growth;
+      sites.growth_slows =
+          LateToEarly(tick.sites->At(growth->row), growth->since_step, last_step_) < kSiteSlows;
+    }
+    const bool series_grows =
+        finding.state == VerdictState::kSuspect || finding.state == VerdictState::kConfirmed;
+    const bool asked = asks_sites && (series_grows || growth != nullptr) &&
+                       (ticks_ % kTicksBetweenBlame == 0 || finding.state != series.asked_at);
+    if (!series_grows && growth == nullptr) series.blame = BlameAnswer{};
+    if (asked) {
+      series.asked_at = finding.state;
+      const bool by_series = series_grows && finding.slope.per_unit > 0;
+      series.blame = BlameSites(*tick.sites, {series.id,
+                                              by_series ? finding.onset
+                                              : growth  ? growth->since_step
+                                                        : 0,
+                                              last_step_,
+                                              by_series ? finding.slope.per_unit
+                                              : growth  ? growth->per_step
+                                                        : 0});
+    }
+    if (asks_sites && tick.sites_complete && series.blame.can_tell) {
+      sites.generations_alive = ShareOf(series.blame) >= options_.site_share_to_blame;
+    }
+    const VerdictState before = series.corroboration.word().state;
+    const Corroboration::Word& word =
+        series.corroboration.Update(series.detector, sites, UnitNow(tick, series), tick.now_ns);
+    verdict.state = word.state;
     verdict.memory_class = series.id.memory_class;
     verdict.device = series.id.device;
     verdict.aligned_to = series.aligned_to;
@@ -207,41 +250,65 @@ class ProcessJudge::Impl {
     verdict.units_per_second = series.aligned_to == AlignedTo::kSeconds
                                    ? 1.0
                                    : series.detector.history().UnitsPerSecond(64);
-    const bool growing =
-        finding.state == VerdictState::kSuspect || finding.state == VerdictState::kConfirmed;
-    if (!growing && finding.state != VerdictState::kRetracted) {
-      const VerdictState state = verdict.state;
-      const AlignedTo aligned_to = verdict.aligned_to;
-      const double floor = verdict.detection_floor;
-      const double pace = verdict.units_per_second;
-      auto ranks = std::move(verdict.ranks);
-      verdict = Verdict{};
-      verdict.state = state;
-      verdict.memory_class = series.id.memory_class;
-      verdict.device = series.id.device;
-      verdict.aligned_to = aligned_to;
-      verdict.detection_floor = floor;
-      verdict.units_per_second = pace;
-      verdict.ranks = std::move(ranks);
+    verdict.since = word.since;
+    verdict.since_ns = word.since_ns;
+    verdict.confirmed_at = word.confirmed_at;
+    if (word.state == VerdictState::kWarmingUp || word.state == VerdictState::kSteady) return;
+    const bool news = before != word.state;
+    if (word.state == VerdictState::kRetracted) {
+      if (news) Explain(tick, series, verdict);
+      verdict.forecast.reset();
       return;
     }
-    if (!growing && before == VerdictState::kRetracted) return;  // said already
-    verdict.slope = finding.slope;
-    verdict.grown_bytes = finding.grown_bytes;
-    verdict.onset = finding.onset;
-    verdict.since = finding.since;
-    verdict.since_ns = finding.since_ns;
-    verdict.confirmed_at = finding.confirmed_at;
-    if (growing && before == finding.state && ticks_ % kTicksBetweenBlame != 0) {
-      Forecast(tick, series, verdict);
-      return;
-    }
-    Explain(tick, series, verdict);
+    Measure(series, word.by_site ? growth : nullptr, verdict);
+    if (news || ticks_ % kTicksBetweenBlame == 0) Explain(tick, series, verdict);
+    if (series.follows) verdict.state = VerdictState::kSuspect;
     Forecast(tick, series, verdict);
   }
 
-  void Explain(const ProcessTick& tick, const Series& series, Verdict& verdict) {
+  static double ShareOf(const BlameAnswer& blame) {
+    double share = 0;
+    for (const SiteBlame& site : blame.sites) share += site.share_of_slope;
+    return share;
+  }
+
+  uint64_t UnitNow(const ProcessTick& tick, const Series& series) const {
+    if (series.aligned_to == AlignedTo::kSteps) return last_step_;
+    return static_cast<uint64_t>(std::max<int64_t>(0, tick.now_ns - first_ns_) / 1'000'000'000);
+  }
+
+  // Slope and onset: the series' own, or the site's where the site knew first.
+  void Measure(const Series& series, const SiteGrowth* site, Verdict& verdict) const {
     const SeriesFinding& finding = series.detector.finding();
+    if (site == nullptr) {
+      verdict.slope = finding.slope;
+      verdict.grown_bytes = finding.grown_bytes;
+      verdict.onset = finding.onset;
+      return;
+    }
+    // A site has no noise: what is uncertain is within which step its growth began and ended.
+    const auto lasted = static_cast<double>(site->last_step - site->since_step);
+    const auto grown = static_cast<double>(site->grown_bytes);
+    verdict.slope = {site->per_step, grown / (lasted + 2), grown / std::max(1.0, lasted - 2)};
+    verdict.grown_bytes = site->grown_bytes;
+    verdict.onset = site->since_step;
+  }
+
+  void Explain(const ProcessTick& tick, Series& series, Verdict& verdict) {
+    SeriesFinding finding = series.detector.finding();
+    const Corroboration::Word& word = series.corroboration.word();
+    finding.state = word.state;
+    if (word.by_site) {
+      // In the words of the series, so that one chooser serves both.
+      finding.pattern = GrowthPattern::kSteadyGrowth;
+      finding.end = GrowthEnd::kNone;
+      finding.slope = verdict.slope;
+      finding.onset = verdict.onset;
+      finding.grown_bytes = verdict.grown_bytes;
+      finding.onset_ns = word.since_ns;
+    } else if (word.state == VerdictState::kRetracted && finding.end == GrowthEnd::kNone) {
+      finding.end = GrowthEnd::kLevelledOff;  // a site's growth that never showed in the series
+    }
     CauseInput input;
     input.id = series.id;
     input.finding = &finding;
@@ -250,7 +317,6 @@ class ProcessJudge::Impl {
     input.facts_now = tick.facts;
     for (const Series& other : series_) {
       if (&other == &series) continue;
-      if (other.id.memory_class == MemoryClass::kFwLive) input.has_framework = true;
       const auto then = other.detector.history().FloorAt(finding.onset_ns);
       if (!then) continue;
       input.companions.push_back({other.id, other.detector.finding().floor_bytes - *then});
@@ -258,22 +324,33 @@ class ProcessJudge::Impl {
     const CauseChoice choice = ChooseCause(input);
     verdict.cause = choice.cause;
     verdict.releasable_bytes = choice.releasable_bytes;
-    if (choice.follows) verdict.state = VerdictState::kSuspect;
+    series.follows = choice.follows;
     verdict.evidence.clear();
     verdict.site.reset();
     verdict.more_sites.clear();
     verdict.evidence.push_back(DescribeGrowth(finding, series.aligned_to));
     if (tick.sites != nullptr && series.aligned_to == AlignedTo::kSteps &&
-        finding.state != VerdictState::kRetracted) {
+        word.state != VerdictState::kRetracted) {
       Blame(tick, series, verdict);
     }
     verdict.evidence.insert(verdict.evidence.end(), choice.evidence.begin(), choice.evidence.end());
   }
 
-  void Blame(const ProcessTick& tick, const Series& series, Verdict& verdict) {
-    const SeriesFinding& finding = series.detector.finding();
-    std::vector<SiteBlame> found =
-        BlameSites(*tick.sites, {series.id, finding.onset, last_step_, finding.slope.per_unit});
+  void Blame(const ProcessTick& tick, const Series& series, Verdict& verdict) const {
+    std::vector<SiteBlame> found = series.blame.sites;
+    if (found.empty() && !series.blame.can_tell) {
+      // Too early for the generations: the site that grows is known all the same.
+      const SiteGrowth* growth = site_watch_.FastestOf(series.id);
+      if (growth != nullptr) {
+        SiteBlame blame;
+        blame.site_id = tick.sites->At(growth->row).site_id;
+        blame.bytes_per_unit = growth->per_step;
+        blame.retained_bytes = growth->grown_bytes;
+        blame.share_of_slope =
+            verdict.slope.per_unit > 0 ? growth->per_step / verdict.slope.per_unit : 0;
+        found.push_back(blame);
+      }
+    }
     double share = 0;
     for (const SiteBlame& blame : found) share += blame.share_of_slope;
     if (found.empty() || share < options_.site_share_to_blame) {
@@ -285,12 +362,16 @@ class ProcessJudge::Impl {
     }
     verdict.site = found.front();
     verdict.more_sites.assign(found.begin() + 1, found.end());
-    verdict.evidence.push_back(
-        "one site retains " + FormatBytes(verdict.site->bytes_per_unit) +
-        " per step: " + std::to_string(verdict.site->generations_alive) + " of " +
-        std::to_string(verdict.site->generations_seen) +
-        " generations born since are still alive (allocated there; `tidemark sites --holders` "
-        "helps to find who holds them)");
+    std::string line =
+        "one site retains " + FormatBytes(verdict.site->bytes_per_unit) + " per step";
+    if (verdict.site->generations_seen > 0) {
+      line += ": " + std::to_string(verdict.site->generations_alive) + " of " +
+              std::to_string(verdict.site->generations_seen) +
+              " generations born since are still alive";
+    }
+    verdict.evidence.push_back(line +
+                               " (allocated there; who holds them is another question: "
+                               "`tidemark sites --holders`)");
   }
 
   void Forecast(const ProcessTick& tick, const Series& series, Verdict& verdict) {
@@ -326,6 +407,7 @@ class ProcessJudge::Impl {
   std::vector<FactsThen> facts_;
   int64_t facts_spacing_ns_ = 1'000'000'000;
   std::vector<Used> used_;
+  SiteWatch site_watch_;
   uint64_t ticks_ = 0;
   uint64_t last_step_ = 0;
   int64_t last_step_ns_ = 0;

@@ -13,7 +13,7 @@
 //
 // Cost: O(new step points) + O(totals) a call. The site table is only looked at on a rota (a part
 // of it each tick) and, for a series that is suspect, as a whole: see kSitesPerTick.
-// Memory: under 16 KiB a series + 64 bytes a site, however long the job runs.
+// Memory: under 16 KiB a series + 120 bytes a site, however long the job runs.
 #pragma once
 
 #include <array>

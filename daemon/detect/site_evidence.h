@@ -20,9 +20,18 @@ struct SiteQuestion {
   double slope = 0;  // of the series, bytes a step
 };
 
+struct BlameAnswer {
+  std::vector<SiteBlame> sites;
+  bool can_tell = false;  // rows of the series with cohorts, and two cohorts since the onset
+};
+
 // Sites of that series that retain from generation to generation, most bytes a step first, at most
 // five. Shares are of the slope and may sum to more or less than one.
-std::vector<SiteBlame> BlameSites(const SiteTable& sites, const SiteQuestion& question);
+BlameAnswer BlameSites(const SiteTable& sites, const SiteQuestion& question);
+
+// Bytes of the newer half of the complete cohorts since the onset over those of the older half; 1
+// while there are fewer than four.
+double LateToEarly(const SitePoint& site, uint64_t onset_step, uint64_t now_step);
 
 // What one site retains of the generations born in (onset_step, now_step).
 SiteBlame RetainedBy(const SitePoint& site, uint64_t onset_step, uint64_t now_step);
