@@ -16,7 +16,7 @@ namespace tidemark::serve {
 // Everything in it is untrusted except remote_address, remote_port and local_port.
 struct HttpRequest {
   std::string method;
-  std::string path;   // decoded, without the query
+  std::string path;   // without the query
   std::string query;  // as sent
   std::string host;
   std::string authorization;

@@ -119,17 +119,21 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
     return Error{"serve HTTP on " + listen_on, "that is no IP address and port",
                  "for example 127.0.0.1 and 9470"};
   }
+  if (v6 && !mg_check_feature(MG_FEATURES_IPV6)) {
+    return Error{"serve HTTP on " + listen_on, "CivetWeb is built without IPv6 here",
+                 "listen on an IPv4 address"};
+  }
   if (!IsLoopback(address) && !beyond_loopback) {
     return Error{"serve HTTP on " + listen_on, "plain HTTP beyond loopback is off",
                  "listen on 127.0.0.1, or allow it explicitly (http.beyond_loopback: true)"};
   }
-  // The request timeout bounds how long a slow client holds one of the threads.
+  // The request timeout bounds how long a slow client holds one of the threads, and so also Stop.
   const char* options[] = {"listening_ports",
                            listen_on.c_str(),
                            "num_threads",
                            "8",
                            "request_timeout_ms",
-                           "3000",
+                           "1500",
                            "enable_keep_alive",
                            "yes",
                            "keep_alive_timeout_ms",

@@ -52,8 +52,10 @@ constexpr std::array<MetricSpec, kMetricCount> kCatalog = {{
     {Metric::kNodeMemory, "tidemark_node_memory_bytes", kGauge, "bytes", false, "kind", kBasic, "6",
      "Host memory of the node: total, available, free, page_cache, kernel, shmem."},
 
-    {Metric::kRankInfo, "tidemark_rank_info", kGauge, "", true, "launcher,world_size,attempt",
-     kBasic, "1 a rank", "Always 1; how the rank was started."},
+    {Metric::kRankInfo, "tidemark_rank_info", kGauge, "", true, "launcher", kBasic, "1 a rank",
+     "Always 1; how the rank was started."},
+    {Metric::kWorldSize, "tidemark_world_size", kGauge, "", true, "attempt", kBasic, "1 a rank",
+     "Ranks the job should have, as this rank was told; attempt is the launcher's restart count."},
     {Metric::kVerdict, "tidemark_verdict", kGauge, "", true, "device,class,site,state,cause,leak",
      kBasic, "2 a rank",
      "Always 1; a judgement other than steady and warming_up. leak says whether the cause is one; "
@@ -78,7 +80,7 @@ constexpr std::array<MetricSpec, kMetricCount> kCatalog = {{
      "device,class,site,where", kBasic, "3 a rank (level full: 20)",
      "Live bytes of an allocation site: those that a verdict blames first, then the largest."},
     {Metric::kMemory, "tidemark_memory_bytes", kGauge, "bytes", true, "device,class", kBasic,
-     "11 a device and 10 of host memory",
+     "12 a device and 11 of host memory",
      "Bytes held now, by class. The device classes of one device add up to "
      "tidemark_process_device_bytes; unattributed may be negative."},
     {Metric::kMemoryPeak, "tidemark_memory_peak_bytes", kGauge, "bytes", true, "device,side",

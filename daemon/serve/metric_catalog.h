@@ -35,6 +35,7 @@ enum class Metric : uint8_t {
   kNodeMemory,
   // A rank, level basic.
   kRankInfo,
+  kWorldSize,
   kVerdict,
   kGrowth,
   kOutOfMemory,

@@ -238,9 +238,10 @@ void AddFull(const ProcessSnapshot& process, SeriesMap* out) {
 
 void AddOwner(const ProcessSnapshot& process, SeriesMap* out) {
   const Identity& identity = process.identity;
-  out->Max(Metric::kRankInfo, 1,
-           {LabelText(identity.launcher), NumberLabel(identity.world_size),
-            identity.rank < 0 ? "" : std::to_string(identity.attempt)});
+  out->Max(Metric::kRankInfo, 1, {LabelText(identity.launcher)});
+  if (identity.rank >= 0 && identity.world_size > 0) {
+    out->Max(Metric::kWorldSize, identity.world_size, {std::to_string(identity.attempt)});
+  }
   out->Max(Metric::kSteps, Number(process.current_step));
   for (const Waterfall& waterfall : process.waterfalls) {
     if (waterfall.figure_known && !waterfall.device_wide) {

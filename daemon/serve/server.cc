@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "daemon/serve/grpc_server.h"
@@ -63,9 +64,11 @@ class Server::Impl {
     return started.error();
   }
 
+  // Both at once: each may wait for its clients.
   void Stop() {
+    std::thread http([this] { http_.reset(); });
     grpc_.reset();
-    http_.reset();
+    http.join();
     api_.reset();
   }
 

@@ -18,7 +18,7 @@ namespace tidemark::serve {
 enum class MetricsLevel : uint8_t { kBasic, kFull };
 
 struct ServerOptions {
-  std::string api_socket;              // path of the gRPC socket; empty = not served
+  std::string api_socket = {};         // path of the gRPC socket; empty = not served
   std::string api_group = "tidemark";  // members see every process, others only their own uid's
 
   bool http = true;
@@ -27,10 +27,10 @@ struct ServerOptions {
   // HTTP is plain text, so an address beyond loopback is refused unless this is set. /metrics and
   // /healthz are then open to whoever can connect; JSON asks remote peers for the token.
   bool http_beyond_loopback = false;
-  std::string http_token_file = "";  // bearer token of remote JSON readers; empty = they get none
+  std::string http_token_file = {};  // bearer token of remote JSON readers; empty = they get none
 
   MetricsLevel metrics_level = MetricsLevel::kBasic;
-  std::string version = "";  // of the daemon, shown in snapshots and tidemark_build_info
+  std::string version = {};  // of the daemon, shown in snapshots and tidemark_build_info
 };
 
 class Server {
