@@ -13,14 +13,12 @@
 #include <bpf/bpf_tracing.h>
 
 #include "bpf/libcuda_intf.h"
+#include "bpf/stack.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 // TM_ARGS rounded up, so that an index can be bounded by a mask.
 #define ARG_SLOTS 8
-
-// Set by the daemon before loading: above this much unread data the reader is woken.
-const volatile __u64 wake_above_bytes = 1 << 20;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -35,11 +33,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tm_cuda_counts);
 } counts SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
-} reports SEC(".maps");
 
 // The call a thread is in. Task storage, not a hash keyed by thread: it cannot fill up, and what a
 // thread leaves behind when it dies inside a call goes with it.
@@ -60,43 +53,9 @@ struct {
 	__type(value, struct pending_call);
 } pending SEC(".maps");
 
-// Stacks that were reported already.
-struct stack_key {
-	__u64 id;
-	__u32 pid;
-	__u32 generation;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
-	__type(key, struct stack_key);
-	__type(value, __u8);
-} known_stacks SEC(".maps");
-
 static __always_inline void lose(struct tm_cuda_counts *count, enum tm_loss cause)
 {
 	__sync_fetch_and_add(&count->losses[cause], 1);
-}
-
-// A wake-up costs the probed thread an interrupt, so the reader comes by itself and is called only
-// when the ring fills faster than that.
-static __always_inline __u64 wake_flags(void)
-{
-	return bpf_ringbuf_query(&reports, BPF_RB_AVAIL_DATA) > wake_above_bytes ?
-		       BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-}
-
-static __always_inline void fill_head(struct tm_cuda_report *head, __u32 kind, __u32 generation)
-{
-	__u64 id = bpf_get_current_pid_tgid();
-
-	head->kind = kind;
-	head->generation = generation;
-	head->pid = id >> 32;
-	head->tid = (__u32)id;
-	head->time_ns = bpf_ktime_get_ns();
 }
 
 // Argument by position, 1 the first; anything else is one of the two zeros behind the last.
@@ -192,57 +151,6 @@ static __always_inline __u64 requested_bytes(const __u64 args[ARG_SLOTS], __u64 
 	return array_bytes(value, rule, argument(args, position + 1));
 }
 
-// Walks the caller's stack, reports it when it is new, and returns its id (0: not known).
-static __noinline __u64 report_stack(struct pt_regs *ctx, __u32 generation)
-{
-	__u64 ip[TM_STACK_FRAMES] = {};
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct tm_cuda_counts *count = bpf_map_lookup_elem(&counts, &pid);
-	struct tm_cuda_stack *report;
-	struct stack_key key = {};
-	__u64 hash = 0xcbf29ce484222325ull;
-	__u32 frames = 0;
-	__u8 one = 1;
-	long bytes;
-
-	if (!count)
-		return 0;
-	// At entry nothing is pushed yet: the frame-pointer walk starts at the caller's frame and
-	// would miss the caller itself, whose address still lies on top of the stack.
-	bytes = bpf_get_stack(ctx, ip, sizeof(ip), BPF_F_USER_STACK);
-	if (bytes < 8) {
-		lose(count, TM_LOSS_STACK_UNREAD);
-		return 0;
-	}
-	bpf_probe_read_user(&ip[0], sizeof(ip[0]), (void *)PT_REGS_SP(ctx));
-	frames = bytes / 8;
-	for (int i = 0; i < TM_STACK_FRAMES; i++)
-		hash = (hash ^ ip[i]) * 0x100000001b3ull;
-	if (!hash)
-		hash = 1;
-
-	key.id = hash;
-	key.pid = pid;
-	key.generation = generation;
-	if (bpf_map_lookup_elem(&known_stacks, &key))
-		return hash;
-	report = bpf_ringbuf_reserve(&reports, sizeof(*report), 0);
-	if (!report) {
-		lose(count, TM_LOSS_RING_FULL);
-		return 0;
-	}
-	fill_head(&report->head, TM_REPORT_STACK, generation);
-	report->id = hash;
-	report->frames = frames;
-	report->pad = 0;
-	__builtin_memcpy(report->ip, ip, sizeof(ip));
-	bpf_ringbuf_submit(report, wake_flags());
-	// Without room it will be reported again with the next call: costly, not wrong.
-	if (bpf_map_update_elem(&known_stacks, &key, &one, BPF_ANY))
-		lose(count, TM_LOSS_STACKS_FULL);
-	return hash;
-}
-
 SEC("uprobe")
 int libcuda_enter(struct pt_regs *ctx)
 {
@@ -294,7 +202,8 @@ int libcuda_enter(struct pt_regs *ctx)
 					    (void *)(argument(args, TM_COOKIE_LOCATION_ARG(cookie)) + 8));
 		call->stack = 0;
 		if (cookie & TM_COOKIE_STACK)
-			call->stack = report_stack(ctx, watch->generation);
+			call->stack = report_stack(ctx, watch->generation, sp,
+						   count->stack_losses);
 	}
 	if (cookie & TM_COOKIE_AT_ENTRY) {
 		struct tm_cuda_call *report =

@@ -7,6 +7,8 @@
 
 #include <linux/types.h>
 
+#include "bpf/stack_intf.h"
+
 /* Cookie of an entry probe and of a return probe:
  *   bits 0-7    entry point number, below TM_MAX_ENTRY_POINTS
  *   bits 8-11   position of the argument that tells the bytes (1 is the first, 0 none)
@@ -38,7 +40,6 @@ enum tm_bytes_rule {
 
 #define TM_MAX_ENTRY_POINTS 64
 #define TM_ARGS 6
-#define TM_STACK_FRAMES 32
 #define TM_MAX_MIP_LEVELS 16
 
 enum tm_loss {
@@ -47,8 +48,6 @@ enum tm_loss {
 	TM_LOSS_NESTED,         /* a call that libcuda made itself: part of another, not counted */
 	TM_LOSS_ABANDONED,      /* a call that never returned: longjmp, cancelled */
 	TM_LOSS_UNREADABLE,     /* a result or structure could not be read at return */
-	TM_LOSS_STACKS_FULL,    /* no room to remember a new call stack */
-	TM_LOSS_STACK_UNREAD,   /* the stack could not be walked */
 	TM_LOSS_COUNT
 };
 
@@ -76,24 +75,16 @@ struct tm_cuda_watch {
 struct tm_cuda_counts {
 	struct tm_entry_point_count entry_points[TM_MAX_ENTRY_POINTS];
 	__u64 losses[TM_LOSS_COUNT];
+	__u64 stack_losses[TM_STACK_LOSS_COUNT];
 };
 
 enum tm_cuda_report_kind {
-	TM_REPORT_ENTER = 1,  /* struct tm_cuda_call, at entry: result and out are 0 */
-	TM_REPORT_RETURN = 2, /* struct tm_cuda_call, at return */
-	TM_REPORT_STACK = 3,  /* struct tm_cuda_stack, before the first call that names it */
-};
-
-struct tm_cuda_report {
-	__u32 kind;
-	__u32 generation;
-	__u32 pid;
-	__u32 tid;
-	__u64 time_ns; /* CLOCK_MONOTONIC */
+	TM_REPORT_ENTER = TM_REPORT_FIRST_OWN, /* at entry: result and out are 0 */
+	TM_REPORT_RETURN,
 };
 
 struct tm_cuda_call {
-	struct tm_cuda_report head;
+	struct tm_report head;
 	__u32 fn;
 	__s32 result;
 	__u64 args[TM_ARGS];
@@ -101,14 +92,6 @@ struct tm_cuda_call {
 	__u64 location; /* CUmemLocation: type in the lower half, id in the upper; 0: none */
 	__u64 out[2];
 	__u64 stack; /* id of a stack reported before; 0: not known */
-};
-
-struct tm_cuda_stack {
-	struct tm_cuda_report head;
-	__u64 id;
-	__u32 frames; /* used entries of ip */
-	__u32 pad;
-	__u64 ip[TM_STACK_FRAMES]; /* innermost first; ip[0] is the return address of the call */
 };
 
 #endif /* TIDEMARK_BPF_LIBCUDA_INTF_H_ */

@@ -91,8 +91,8 @@ class BpfSource::Impl : public LibcudaFamily::Sink {
 
   // Called from DrainRings, with the mutex held.
   void OnCall(const tm_cuda_call& call) override;
-  void OnStack(const tm_cuda_stack& stack) override;
-  WatchedProcess* FindReported(const tm_cuda_report& head);
+  void OnStack(const tm_stack& stack) override;
+  WatchedProcess* FindReported(const tm_report& head);
 
   // The kernel's counts, or those kept when it stopped counting.
   std::optional<tm_cuda_counts> CountsOf(const WatchedProcess& process) const;
@@ -402,6 +402,10 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
     done = fd ? libcuda_->Attach(process->pid, mode, fd->get(), mapping->path, &attachment)
               : Result<void>(fd.error());
   }
+  // Without it stacks are native only, which is no reason to go without them.
+  Result<std::optional<PythonNames>> python = PythonNames::Find(root_, process->pid, *mappings);
+  if (done && python && *python)
+    done = libcuda_->SetPython(process->pid, (*python)->KernelLayout());
   // Only now: the probes that count so far go on counting until the new ones are all there.
   if (done) {
     done = libcuda_->Counts(process->pid) ? libcuda_->SetWatch(process->pid, watch)
@@ -418,7 +422,8 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
   if (process->seen_without_libcuda) process->calls.SetSeenFromStart();
   process->mode = mode;
   process->state = BpfAttachState::kAttached;
-  process->reason.clear();
+  process->reason = python ? "" : "no Python frames: " + python.error().ToString();
+  if (python) process->stacks.SetPython(*std::move(python));
   process->attached_at_ns = NowNs();
 }
 
@@ -518,7 +523,7 @@ void BpfSource::Impl::OnLifecycle(const tm_lifecycle_event& event) {
   found->second->stacks.Clear();
 }
 
-WatchedProcess* BpfSource::Impl::FindReported(const tm_cuda_report& head) {
+WatchedProcess* BpfSource::Impl::FindReported(const tm_report& head) {
   auto found = processes_.find(static_cast<pid_t>(head.pid));
   if (found == processes_.end() || found->second->generation != head.generation) return nullptr;
   return found->second.get();
@@ -528,14 +533,10 @@ void BpfSource::Impl::OnCall(const tm_cuda_call& call) {
   if (WatchedProcess* process = FindReported(call.head)) process->calls.Apply(call);
 }
 
-void BpfSource::Impl::OnStack(const tm_cuda_stack& stack) {
+void BpfSource::Impl::OnStack(const tm_stack& stack) {
   WatchedProcess* process = FindReported(stack.head);
   if (!process || process->stacks.Contains(stack.id)) return;
-  const uint32_t frames = std::min<uint32_t>(stack.frames, TM_STACK_FRAMES);
-  std::span<const __u64> ip(stack.ip, frames);
-  // Where the kernel recognised a function's first instruction it added the caller itself.
-  if (ip.size() >= 2 && ip[0] == ip[1]) ip = ip.subspan(1);
-  process->stacks.Add(stack.id, ip, frames == TM_STACK_FRAMES);
+  process->stacks.Add(stack);
 }
 
 // ---------------------------------------------------------------- the public face

@@ -12,6 +12,7 @@
 #include <functional>
 #include <thread>
 
+#include "bpf/stack_intf.h"
 #include "daemon/source/bpf/testing/target.h"
 
 namespace tidemark {
@@ -434,6 +435,77 @@ TEST_F(BpfSourceTest, EveryEntryPointOnTwoDevicesEqualsTheScriptUpToTheEndOfTheC
     ExpectEqualByDevice(ProcessOf(*source_, target.pid()), told);
   }
 }
+
+// An interpreter of that minor version, from pyenv or the distribution; empty if there is none.
+std::string Interpreter(int minor) {
+  const std::string name = "python3." + std::to_string(minor);
+  const char* home = getenv("HOME");
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::string(home ? home : "/root") + "/.pyenv/versions", ignored)) {
+    const std::filesystem::path program = entry.path() / "bin" / name;
+    if (std::filesystem::exists(program)) return program;
+  }
+  for (const char* folder : {"/usr/bin/", "/usr/local/bin/"}) {
+    if (std::filesystem::exists(folder + name)) return folder + name;
+  }
+  return "";
+}
+
+std::vector<std::string> PythonFrames(const BpfStack& stack) {
+  std::vector<std::string> frames;
+  for (const BpfFrame& frame : stack.frames) {
+    if (!frame.python) continue;
+    frames.push_back(frame.file.substr(frame.file.rfind('/') + 1) + ":" +
+                     std::to_string(frame.line) + " " +
+                     frame.function.substr(frame.function.rfind('.') + 1));
+  }
+  return frames;
+}
+
+class PythonStackTest : public BpfSourceTest, public testing::WithParamInterface<int> {};
+
+TEST_P(PythonStackTest, SitesHaveFileLineAndFunctionOfEveryThread) {
+  const std::string python = Interpreter(GetParam());
+  if (python.empty()) GTEST_SKIP() << "no CPython 3." << GetParam() << " on this machine";
+  StartSource();
+  Target target({python, TIDEMARK_PYTHON_JOB, TIDEMARK_FAKE_LIBCUDA});
+  ASSERT_TRUE(target.WaitReady());
+  source_->SetProcess(target.pid(), {.cuda = BpfMode::kLedger});
+  ASSERT_TRUE(WaitAttached(*source_, target.pid(), BpfMode::kLedger));
+  EXPECT_EQ(ProcessOf(*source_, target.pid()).reason, "");
+  target.Go();
+  Settle();
+  std::map<uint64_t, const BpfSite*> by_bytes;
+  const BpfProcess process = ProcessOf(*source_, target.pid());
+  for (const BpfSite& site : process.sites) by_bytes[site.live_bytes] = &site;
+  ASSERT_THAT(by_bytes, testing::SizeIs(4));
+
+  // Recursion stands as often as it is deep; a method and a comprehension under their own names.
+  const auto deep = PythonFrames(*by_bytes.at(70000)->stack);
+  EXPECT_THAT(deep, testing::ElementsAre("python_job.py:15 pin", "python_job.py:22 deep",
+                                         "python_job.py:21 deep", "python_job.py:21 deep",
+                                         "python_job.py:21 deep", "python_job.py:21 deep",
+                                         "python_job.py:21 deep", "python_job.py:32 <module>"));
+  EXPECT_FALSE(by_bytes.at(70000)->stack->frames[0].python);  // ctypes' own native frames
+  const auto method = PythonFrames(*by_bytes.at(3000)->stack);
+  ASSERT_GE(method.size(), 3u);
+  EXPECT_EQ(method[0], "python_job.py:15 pin");
+  EXPECT_THAT(method, testing::Contains("python_job.py:27 load"));
+  EXPECT_EQ(by_bytes.at(3000)->live_count, 3u);
+  const auto thread = PythonFrames(*by_bytes.at(900)->stack);
+  ASSERT_GE(thread.size(), 5u);
+  EXPECT_EQ(thread[1], "python_job.py:22 deep");
+  EXPECT_THAT(thread, testing::Contains(HasSubstr("threading.py")));
+  const BpfStack& cut = *by_bytes.at(5)->stack;
+  EXPECT_TRUE(cut.partial);
+  EXPECT_EQ(PythonFrames(cut).size(), size_t{TM_PYTHON_FRAMES});
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, PythonStackTest, testing::Values(8, 9, 10, 11, 12, 13, 14),
+                         [](const auto& version) {
+                           return "CPython3_" + std::to_string(version.param);
+                         });
 
 size_t OpenDescriptors() {
   size_t count = 0;

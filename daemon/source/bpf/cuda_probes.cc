@@ -128,7 +128,7 @@ constexpr CudaProbe kProbes[] = {
      .fn = Fn(EntryPoint::kMemRelease),
      .kind = Kind::kVmmRelease,
      .at_entry = true},
-    {.symbol = "cuMemMap", .fn = Fn(EntryPoint::kMemMap), .kind = Kind::kVmmMap},
+    {.symbol = "cuMemMap", .fn = Fn(EntryPoint::kMemMap), .kind = Kind::kVmmMap, .bytes_arg = 2},
     {.symbol = "cuMemUnmap",
      .fn = Fn(EntryPoint::kMemUnmap),
      .kind = Kind::kVmmUnmap,

@@ -51,6 +51,38 @@ std::string FindBuildId(Elf* elf, const GElf_Phdr& segment) {
   return "";
 }
 
+// Calls `use(name, value)` for each defined symbol of `type` that is one of `names`, in the dynamic
+// symbol table first.
+template <typename Use>
+Result<void> ForEachSymbol(int fd, const std::string& name,
+                           const std::vector<std::string_view>& names, int type, Use use) {
+  Result<ElfPtr> elf = Begin(fd, name);
+  if (!elf) return elf.error();
+  for (uint32_t table : {uint32_t{SHT_DYNSYM}, uint32_t{SHT_SYMTAB}}) {
+    Elf_Scn* section = nullptr;
+    while ((section = elf_nextscn(elf->get(), section))) {
+      GElf_Shdr header;
+      if (!gelf_getshdr(section, &header) || header.sh_entsize == 0 || header.sh_type != table) {
+        continue;
+      }
+      Elf_Data* data = elf_getdata(section, nullptr);
+      if (!data) continue;
+      const int count = static_cast<int>(data->d_size / header.sh_entsize);
+      for (int i = 0; i < count; ++i) {
+        GElf_Sym symbol;
+        if (!gelf_getsym(data, i, &symbol)) break;
+        if (GELF_ST_TYPE(symbol.st_info) != type || symbol.st_shndx == SHN_UNDEF) continue;
+        const char* text = elf_strptr(elf->get(), header.sh_link, symbol.st_name);
+        if (!text) continue;
+        for (std::string_view wanted : names) {
+          if (wanted == text) use(std::string(wanted), symbol.st_value);
+        }
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ElfImage> ElfImage::Read(int fd, const std::string& name) {
@@ -85,36 +117,25 @@ Result<std::map<std::string, uint64_t, std::less<>>> ElfImage::FindFunctions(
     int fd, const std::string& name, const std::vector<std::string_view>& names) {
   Result<ElfImage> image = Read(fd, name);
   if (!image) return image.error();
-  Result<ElfPtr> elf = Begin(fd, name);
-  if (!elf) return elf.error();
   std::map<std::string, uint64_t, std::less<>> found;
-  Elf_Scn* section = nullptr;
-  while ((section = elf_nextscn(elf->get(), section))) {
-    GElf_Shdr header;
-    if (!gelf_getshdr(section, &header) || header.sh_entsize == 0 ||
-        (header.sh_type != SHT_DYNSYM && header.sh_type != SHT_SYMTAB)) {
-      continue;
-    }
-    Elf_Data* data = elf_getdata(section, nullptr);
-    if (!data) continue;
-    const int count = static_cast<int>(data->d_size / header.sh_entsize);
-    for (int i = 0; i < count; ++i) {
-      GElf_Sym symbol;
-      if (!gelf_getsym(data, i, &symbol)) break;
-      if (GELF_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
-      const char* text = elf_strptr(elf->get(), header.sh_link, symbol.st_name);
-      if (!text) continue;
-      for (std::string_view wanted : names) {
-        if (wanted != text) continue;
-        for (const Segment& segment : image->segments_) {
-          if (symbol.st_value >= segment.address &&
-              symbol.st_value - segment.address < segment.file_bytes) {
-            found.emplace(wanted, symbol.st_value - segment.address + segment.file_offset);
-          }
-        }
+  Result<void> read = ForEachSymbol(fd, name, names, STT_FUNC, [&](auto wanted, uint64_t address) {
+    for (const Segment& segment : image->segments_) {
+      if (address >= segment.address && address - segment.address < segment.file_bytes) {
+        found.emplace(wanted, address - segment.address + segment.file_offset);
       }
     }
-  }
+  });
+  if (!read) return read.error();
+  return found;
+}
+
+Result<std::map<std::string, uint64_t, std::less<>>> ElfImage::FindObjects(
+    int fd, const std::string& name, const std::vector<std::string_view>& names) {
+  std::map<std::string, uint64_t, std::less<>> found;
+  Result<void> read =
+      ForEachSymbol(fd, name, names, STT_OBJECT,
+                    [&](auto wanted, uint64_t address) { found.emplace(wanted, address); });
+  if (!read) return read.error();
   return found;
 }
 

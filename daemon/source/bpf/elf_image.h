@@ -25,6 +25,10 @@ class ElfImage {
   static Result<std::map<std::string, uint64_t, std::less<>>> FindFunctions(
       int fd, const std::string& name, const std::vector<std::string_view>& names);
 
+  // Addresses (ELF virtual) of the data objects among `names`, likewise.
+  static Result<std::map<std::string, uint64_t, std::less<>>> FindObjects(
+      int fd, const std::string& name, const std::vector<std::string_view>& names);
+
   const std::string& build_id() const { return build_id_; }
 
   // ELF virtual address of a byte of the file, if a segment loads it.

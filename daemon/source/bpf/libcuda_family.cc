@@ -14,14 +14,14 @@ namespace {
 
 int HandReport(void* sink_pointer, void* data, size_t bytes) {
   auto* sink = static_cast<LibcudaFamily::Sink*>(sink_pointer);
-  const auto* head = static_cast<const tm_cuda_report*>(data);
+  const auto* head = static_cast<const tm_report*>(data);
   switch (head->kind) {
     case TM_REPORT_ENTER:
     case TM_REPORT_RETURN:
       if (bytes >= sizeof(tm_cuda_call)) sink->OnCall(*static_cast<const tm_cuda_call*>(data));
       break;
     case TM_REPORT_STACK:
-      if (bytes >= sizeof(tm_cuda_stack)) sink->OnStack(*static_cast<const tm_cuda_stack*>(data));
+      if (bytes >= sizeof(tm_stack)) sink->OnStack(*static_cast<const tm_stack*>(data));
       break;
     default:
       break;
@@ -49,31 +49,56 @@ Result<std::unique_ptr<LibcudaFamily>> LibcudaFamily::Load(const BpfConfig& conf
   if (!multi) return ExplainBpfError(root, what, EPERM);
 
   std::unique_ptr<LibcudaFamily> family(new LibcudaFamily());
-  family->object_.reset(libcuda_bpf__open());
-  if (!family->object_) return ExplainBpfError(root, what, errno);
-  libcuda_bpf* object = family->object_.get();
-  if (*multi) {
-    for (bpf_program* program : {object->progs.libcuda_enter, object->progs.libcuda_return}) {
-      bpf_program__set_expected_attach_type(program,
-                                            static_cast<bpf_attach_type>(kUprobeMultiAttachType));
-    }
-  } else {
+  if (!*multi) {
     family->method_ = UprobeMethod::kPerf;
     family->reduced_ = "one perf event a probe (kernel before 6.6): slow to detach";
   }
-  const uint32_t ring_bytes = RingBytes(config.ring_bytes);
-  bpf_map__set_max_entries(object->maps.reports, ring_bytes);
-  bpf_map__set_max_entries(object->maps.watches, config.max_processes);
-  bpf_map__set_max_entries(object->maps.counts, config.max_processes);
-  bpf_map__set_max_entries(object->maps.known_stacks, config.max_stacks);
-  object->rodata->wake_above_bytes = ring_bytes / 4;
-  if (int error = libcuda_bpf__load(object); error != 0) {
-    return ExplainBpfError(root, what, -error);
+  int error = 0;
+  // Kernels before 5.17 refuse the walk of Python frames: the second round does without it.
+  for (bool with_python : {true, false}) {
+    error = family->Open(config, with_python);
+    if (error == 0) {
+      if (!with_python) family->reduced_ += " no Python frames (kernel before 5.17)";
+      break;
+    }
+    if (error == -EPERM) break;
   }
+  if (error != 0) return ExplainBpfError(root, what, -error);
+  libcuda_bpf* object = family->object_.get();
   family->ring_.reset(
       ring_buffer__new(bpf_map__fd(object->maps.reports), HandReport, sink, nullptr));
   if (!family->ring_) return ExplainBpfError(root, what, errno);
   return family;
+}
+
+// Opens and loads with the sizes of `config`; 0 or a negative error number.
+int LibcudaFamily::Open(const BpfConfig& config, bool with_python) {
+  object_.reset(libcuda_bpf__open());
+  if (!object_) return -errno;
+  if (method_ == UprobeMethod::kMulti) {
+    for (bpf_program* program : {object_->progs.libcuda_enter, object_->progs.libcuda_return}) {
+      bpf_program__set_expected_attach_type(program,
+                                            static_cast<bpf_attach_type>(kUprobeMultiAttachType));
+    }
+  }
+  const uint32_t ring_bytes = RingBytes(config.ring_bytes);
+  bpf_map__set_max_entries(object_->maps.reports, ring_bytes);
+  bpf_map__set_max_entries(object_->maps.watches, config.max_processes);
+  bpf_map__set_max_entries(object_->maps.counts, config.max_processes);
+  bpf_map__set_max_entries(object_->maps.pythons, config.max_processes);
+  bpf_map__set_max_entries(object_->maps.known_stacks, config.max_stacks);
+  object_->rodata->wake_above_bytes = ring_bytes / 4;
+  object_->rodata->walk_python = with_python;
+  return libcuda_bpf__load(object_.get());
+}
+
+Result<void> LibcudaFamily::SetPython(pid_t pid, const tm_python_layout& layout) {
+  const auto key = static_cast<uint32_t>(pid);
+  const int error = bpf_map__update_elem(object_->maps.pythons, &key, sizeof(key), &layout,
+                                         sizeof(layout), BPF_ANY);
+  if (error != 0)
+    return Error{"watch Python in process " + std::to_string(pid), strerror(-error), ""};
+  return {};
 }
 
 Result<void> LibcudaFamily::AddProcess(pid_t pid, const tm_cuda_watch& watch) {
@@ -100,6 +125,7 @@ void LibcudaFamily::RemoveProcess(pid_t pid) {
   const auto key = static_cast<uint32_t>(pid);
   bpf_map__delete_elem(object_->maps.watches, &key, sizeof(key), 0);
   bpf_map__delete_elem(object_->maps.counts, &key, sizeof(key), 0);
+  bpf_map__delete_elem(object_->maps.pythons, &key, sizeof(key), 0);
 }
 
 std::optional<tm_cuda_counts> LibcudaFamily::Counts(pid_t pid) const {

@@ -50,7 +50,7 @@ class LibcudaFamily {
    public:
     virtual ~Sink() = default;
     virtual void OnCall(const tm_cuda_call& call) = 0;
-    virtual void OnStack(const tm_cuda_stack& stack) = 0;
+    virtual void OnStack(const tm_stack& stack) = 0;
   };
 
   static Result<std::unique_ptr<LibcudaFamily>> Load(const BpfConfig& config, const ProcRoot& root,
@@ -65,6 +65,8 @@ class LibcudaFamily {
   Result<void> AddProcess(pid_t pid, const tm_cuda_watch& watch);
   // From now on the probes of `watch.mode` count, and those of the other no longer.
   Result<void> SetWatch(pid_t pid, const tm_cuda_watch& watch);
+  // Python frames in the stacks of `pid` from now on.
+  Result<void> SetPython(pid_t pid, const tm_python_layout& layout);
   void RemoveProcess(pid_t pid);
   // Any thread.
   std::optional<tm_cuda_counts> Counts(pid_t pid) const;
@@ -87,6 +89,7 @@ class LibcudaFamily {
   };
 
   LibcudaFamily() = default;
+  int Open(const BpfConfig& config, bool with_python);
 
   std::unique_ptr<libcuda_bpf, DestroyObject> object_;
   std::unique_ptr<ring_buffer, FreeRing> ring_;

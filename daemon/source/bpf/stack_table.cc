@@ -1,6 +1,7 @@
 #include "daemon/source/bpf/stack_table.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tidemark {
 namespace {
@@ -35,8 +36,9 @@ const Mapping* StackTable::MappingOf(uint64_t address) {
   return address < mapping.end ? &mapping : nullptr;
 }
 
-BpfFrame StackTable::Resolve(uint64_t return_address) {
+BpfFrame StackTable::Resolve(uint64_t return_address, bool* in_interpreter) {
   BpfFrame frame;
+  *in_interpreter = false;
   frame.offset = return_address;
   const Mapping* mapping = MappingOf(return_address);
   if (!mapping && !refreshed_) {
@@ -49,6 +51,7 @@ BpfFrame StackTable::Resolve(uint64_t return_address) {
     mapping = MappingOf(return_address);
   }
   if (!mapping || mapping->file.inode == 0) return frame;
+  *in_interpreter = python_ && mapping->file == python_->file();
   frame.module = mapping->path;
   const uint64_t file_offset = return_address - mapping->start + mapping->file_offset;
   frame.offset = file_offset;
@@ -59,16 +62,36 @@ BpfFrame StackTable::Resolve(uint64_t return_address) {
   return frame;
 }
 
-void StackTable::Add(uint64_t id, std::span<const __u64> ip, bool truncated) {
+void StackTable::Add(const tm_stack& reported) {
   auto stack = std::make_shared<BpfStack>();
-  stack->id = id;
-  stack->partial = truncated;
+  stack->id = reported.id;
+  stack->partial = reported.flags != 0;
   refreshed_ = false;
-  for (uint64_t address : ip) {
-    if (address == 0) break;
-    stack->frames.push_back(Resolve(address));
+
+  std::vector<BpfFrame> python;
+  const uint32_t python_count = std::min<uint32_t>(reported.python_frames, TM_PYTHON_FRAMES);
+  for (uint32_t i = 0; python_ && i < python_count; ++i) {
+    std::optional<BpfFrame> frame = python_->Resolve(reported.python[i]);
+    if (frame) {
+      python.push_back(*std::move(frame));
+    } else {
+      stack->partial = true;
+    }
   }
-  stacks_[id] = std::move(stack);
+
+  const uint32_t native_count = std::min<uint32_t>(reported.native_frames, TM_STACK_FRAMES);
+  for (uint32_t i = 0; i < native_count; ++i) {
+    // Where the kernel recognised a function's first instruction it added the caller itself.
+    if (i == 1 && reported.ip[1] == reported.ip[0]) continue;
+    if (reported.ip[i] == 0) break;
+    bool in_interpreter;
+    BpfFrame frame = Resolve(reported.ip[i], &in_interpreter);
+    if (in_interpreter && !python.empty()) break;
+    stack->frames.push_back(std::move(frame));
+  }
+  stack->frames.insert(stack->frames.end(), std::make_move_iterator(python.begin()),
+                       std::make_move_iterator(python.end()));
+  stacks_[reported.id] = std::move(stack);
 }
 
 std::shared_ptr<const BpfStack> StackTable::Find(uint64_t id) const {

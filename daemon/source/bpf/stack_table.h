@@ -5,20 +5,21 @@
 // address. Owned by the thread that drains the reports.
 #pragma once
 
-#include <linux/types.h>
 #include <sys/types.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "base/proc_root.h"
+#include "bpf/stack_intf.h"
 #include "daemon/source/bpf/bpf_source.h"
 #include "daemon/source/bpf/elf_image.h"
 #include "daemon/source/bpf/process_maps.h"
+#include "daemon/source/bpf/python_names.h"
 
 namespace tidemark {
 
@@ -39,8 +40,11 @@ class StackTable {
  public:
   StackTable(ProcRoot root, pid_t pid, ModuleCache* modules);
 
-  // `ip` are return addresses, innermost first.
-  void Add(uint64_t id, std::span<const __u64> ip, bool truncated);
+  // Frames come out innermost first: native ones down to the interpreter's own, then Python's.
+  void Add(const tm_stack& stack);
+
+  // The interpreter whose frames the stacks hold, from now on.
+  void SetPython(std::optional<PythonNames> python) { python_ = std::move(python); }
 
   // Never null: an unknown id gives a stack without frames.
   std::shared_ptr<const BpfStack> Find(uint64_t id) const;
@@ -53,13 +57,15 @@ class StackTable {
 
  private:
   const Mapping* MappingOf(uint64_t address);
-  BpfFrame Resolve(uint64_t return_address);
+  // `in_interpreter`: the address lies in the interpreter's own code.
+  BpfFrame Resolve(uint64_t return_address, bool* in_interpreter);
 
   ProcRoot root_;
   pid_t pid_;
   ModuleCache* modules_;             // outlives this
   std::vector<Mapping> executable_;  // in address order
-  bool refreshed_ = false;           // mappings were read for the stack at hand
+  std::optional<PythonNames> python_;
+  bool refreshed_ = false;  // mappings were read for the stack at hand
   std::unordered_map<uint64_t, std::shared_ptr<const BpfStack>> stacks_;
   std::shared_ptr<const BpfStack> unknown_ = std::make_shared<BpfStack>();
 };

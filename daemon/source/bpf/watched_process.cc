@@ -7,8 +7,9 @@ namespace tidemark {
 namespace {
 
 constexpr std::array<std::string_view, TM_LOSS_COUNT> kLossNames = {
-    "ring_full",  "no_pending",  "nested_call", "abandoned_call",
-    "unreadable", "stacks_full", "stack_unread"};
+    "ring_full", "no_pending", "nested_call", "abandoned_call", "unreadable"};
+constexpr std::array<std::string_view, TM_STACK_LOSS_COUNT> kStackLossNames = {
+    "stack_ring_full", "stack_table_full", "stack_unread", "stack_no_scratch"};
 
 }  // namespace
 
@@ -61,6 +62,11 @@ BpfProcess WatchedProcess::View(const std::optional<tm_cuda_counts>& counts) con
   for (size_t cause = 0; cause < kLossNames.size(); ++cause) {
     if (counts->losses[cause] > 0) {
       view.losses.push_back({kLossNames[cause], counts->losses[cause]});
+    }
+  }
+  for (size_t cause = 0; cause < kStackLossNames.size(); ++cause) {
+    if (counts->stack_losses[cause] > 0) {
+      view.losses.push_back({kStackLossNames[cause], counts->stack_losses[cause]});
     }
   }
   return view;
