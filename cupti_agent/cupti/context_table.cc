@@ -54,4 +54,11 @@ uint16_t ContextTable::Retire(abi::CUcontext context, uint16_t* next) {
   return old;
 }
 
+void ContextTable::Forget(abi::CUcontext context, uint16_t owner) {
+  if (lock_.Acquire() != LedgerLock::Outcome::kHeld) return;
+  Entry* entry = FindLocked(context);
+  if (entry != nullptr && entry->info.owner == owner) *entry = entries_[--used_];
+  lock_.Release();
+}
+
 }  // namespace tidemark::agent

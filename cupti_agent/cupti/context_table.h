@@ -34,6 +34,8 @@ class ContextTable {
   // The context's end begins: gives it a new owner number and returns the old one; kNoOwner when
   // nothing is known of the context.
   uint16_t Retire(abi::CUcontext context, uint16_t* next);
+  // The context is gone and was not primary: another may get its pointer, on another device.
+  void Forget(abi::CUcontext context, uint16_t owner);
 
  private:
   struct Entry {

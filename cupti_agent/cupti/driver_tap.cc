@@ -190,6 +190,7 @@ void DriverTap::EnterEnd(Call& call, abi::CUcontext context) {
   PendingCall* slot = pending_.Find(number, call.cbid);
   if (slot == nullptr || call.data.correlationData == nullptr) return;
   slot->old_owner = contexts_.Retire(context, &slot->new_owner);
+  if (slot->old_owner != kNoOwner) call.ledger->DriverOwnerEnding(slot->old_owner);
   *call.data.correlationData = number;
 }
 
@@ -520,9 +521,12 @@ void DriverTap::Exit(Call& call) {
     }
     case abi::CUPTI_DRIVER_TRACE_CBID_cuCtxDestroy:
     case abi::CUPTI_DRIVER_TRACE_CBID_cuCtxDestroy_v2: {
+      const abi::CUcontext context = call.params<abi::cuCtxDestroy_v2_params>().ctx;
       ContextInfo info;
-      contexts_.Find(call.params<abi::cuCtxDestroy_v2_params>().ctx, &info);
-      return ExitEnd(call, EntryPoint::kCtxDestroy, info.device);
+      contexts_.Find(context, &info);
+      ExitEnd(call, EntryPoint::kCtxDestroy, info.device);
+      if (ok) contexts_.Forget(context, info.owner);
+      return;
     }
     case abi::CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxReset:
     case abi::CUPTI_DRIVER_TRACE_CBID_cuDevicePrimaryCtxReset_v2:

@@ -365,6 +365,15 @@ TEST_F(DriverTapTest, DestroyedContextTakesItsMemoryButNotPoolsAndVmm) {
   EXPECT_EQ(LastEvent().bytes, 1200u);
 }
 
+TEST_F(DriverTapTest, ContextsMayComeAndGoWithoutEnd) {
+  for (int i = 0; i < 2000; ++i) {
+    Alloc(0x10000, 10, CUDA_SUCCESS, i);
+    Call(CUPTI_DRIVER_TRACE_CBID_cuCtxDestroy_v2, cuCtxDestroy_v2_params{Context(i)});
+    if (i >= 60) continue;  // ordinals beyond have no row of their own
+    ASSERT_EQ(Live(Kind::kDevice, static_cast<int16_t>(i)), 0) << i;
+  }
+}
+
 TEST_F(DriverTapTest, PrimaryContextEndsWithItsLastReleaseOrAResetAndLivesAgain) {
   CUcontext context = Context(0);
   const auto retain = [&] {

@@ -132,7 +132,10 @@ class Ledger {
   // A success that the caller has no room to follow up to its free.
   void DriverUntracked(wire::Kind kind, int16_t device, uint64_t bytes);
   void DriverCallFailed(wire::Kind kind, int16_t device);
-  // A context is gone: everything it owned is freed. Returns the bytes.
+  // A context's end begins, and then: it is gone, and everything it owned is freed (returns the
+  // bytes); or the call failed, and what `to` allocated since is its own again. In between the
+  // driver may give its addresses to other contexts, which is no collision.
+  void DriverOwnerEnding(uint16_t owner);
   uint64_t DriverOwnerGone(uint16_t owner);
   void DriverRenameOwner(uint16_t from, uint16_t to);
 
@@ -181,6 +184,8 @@ class Ledger {
   void Book(LiveTable& table, const wire::LiveRow& row, Space space, uint8_t totals_row,
             uint16_t owner);
   void TakeOut(LiveTable& table, uint32_t number);
+  void ReplaceEnding(uint16_t from, uint16_t to);
+  bool IsEnding(uint16_t owner) const;
   void ReportAllocator(const FrameworkBlock& block);
   void AppendEvent(const LedgerEvent& event, uint32_t site);
   uint32_t CurrentStep() const { return static_cast<uint32_t>(region_.header()->current_step); }
@@ -195,6 +200,8 @@ class Ledger {
   LiveTable host_;
   StepLedger steps_;
   HostMemoryReader host_memory_;
+  uint16_t ending_[8] = {kNoOwner, kNoOwner, kNoOwner, kNoOwner,
+                         kNoOwner, kNoOwner, kNoOwner, kNoOwner};
   // Bytes of framework blocks that are live but in no table; their frees carry their bytes.
   uint64_t framework_overflow_[kMaxTotalsRows] = {};
 };

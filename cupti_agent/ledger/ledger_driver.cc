@@ -1,4 +1,7 @@
 // The driver's side of the ledger: callbacks with their return codes, and activity records.
+#include <algorithm>
+#include <iterator>
+
 #include "cupti_agent/ledger/ledger.h"
 #include "cupti_agent/ledger/ledger_guard.h"
 #include "cupti_agent/ledger/row_writer.h"
@@ -22,7 +25,9 @@ void Ledger::DriverAllocated(const DriverAllocation& allocation, uint64_t estima
   if (totals_row == kNoRow) return CountLoss(Loss::kTotalsTableFull, 1, allocation.bytes);
   const uint32_t old = driver_.Find(allocation.address, allocation.space);
   if (old != LiveTable::kNone) {
-    CountLoss(Loss::kAddressCollision, 1, driver_.row(old).bytes);
+    if (!IsEnding(driver_.link(old).owner)) {
+      CountLoss(Loss::kAddressCollision, 1, driver_.row(old).bytes);
+    }
     TakeOut(driver_, old);
   }
   if (driver_.full()) {
@@ -95,9 +100,30 @@ void Ledger::DriverCallFailed(Kind kind, int16_t device) {
   if (totals_row != kNoRow) totals_.CountFailure(totals_row);
 }
 
+// More than eight contexts that end at once are not told from collisions: a wrong count of losses,
+// no wrong byte.
+void Ledger::ReplaceEnding(uint16_t from, uint16_t to) {
+  for (uint16_t& slot : ending_) {
+    if (slot != from) continue;
+    slot = to;
+    return;
+  }
+}
+
+bool Ledger::IsEnding(uint16_t owner) const {
+  return owner != kNoOwner &&
+         std::find(std::begin(ending_), std::end(ending_), owner) != std::end(ending_);
+}
+
+void Ledger::DriverOwnerEnding(uint16_t owner) {
+  Guard guard(this);
+  if (guard.held()) ReplaceEnding(kNoOwner, owner);
+}
+
 uint64_t Ledger::DriverOwnerGone(uint16_t owner) {
   Guard guard(this);
   if (!guard.held()) return 0;
+  ReplaceEnding(owner, kNoOwner);
   uint64_t bytes = 0;
   for (uint32_t number = 0; number < driver_.used(); ++number) {
     if (!driver_.IsLive(number) || driver_.link(number).owner != owner) continue;
@@ -110,6 +136,7 @@ uint64_t Ledger::DriverOwnerGone(uint16_t owner) {
 void Ledger::DriverRenameOwner(uint16_t from, uint16_t to) {
   Guard guard(this);
   if (!guard.held()) return;
+  ReplaceEnding(from, kNoOwner);
   for (uint32_t number = 0; number < driver_.used(); ++number) {
     if (driver_.IsLive(number) && driver_.link(number).owner == from) {
       driver_.link(number).owner = to;

@@ -11,7 +11,7 @@ namespace tidemark::agent {
 
 inline constexpr uint32_t kMaxTotalsRows = 128;
 inline constexpr uint32_t kMaxAllocatorRows = 16;
-inline constexpr uint64_t kMinRegionBytes = 512 << 10;
+inline constexpr uint64_t kMinRegionBytes = 192 << 10;
 inline constexpr uint32_t kSectionCount = 16;
 
 struct RegionLayout {
