@@ -1,0 +1,51 @@
+// What each reading command prints for a snapshot, as pure functions: tests call them with
+// snapshots made by hand, `top` and `run` reuse them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "client/json.h"
+#include "client/site_view.h"
+#include "client/terminal.h"
+#include "tidemark/v1/tidemark.pb.h"
+
+namespace tidemark::client {
+
+std::string PsText(const v1::Snapshot& snapshot, const Ink& ink);
+
+// The waterfall of every process and device, then its host memory.
+std::string WhereText(const v1::Snapshot& snapshot, const Ink& ink);
+Json WhereJson(const v1::Snapshot& snapshot);
+// What each tool would say about the same process, and why it says so.
+std::string ReconcileText(const v1::Snapshot& snapshot, const Ink& ink);
+Json ReconcileJson(const v1::Snapshot& snapshot);
+// The rows of torch.cuda.memory_summary() that can be seen from outside.
+std::string TorchSummaryText(const v1::Snapshot& snapshot, const Ink& ink);
+Json TorchSummaryJson(const v1::Snapshot& snapshot);
+
+struct SitesView {
+  At at = At::kNow;
+  std::string under;         // only sites with a frame that contains this
+  std::string memory_class;  // only this class; empty = all
+  uint64_t site_id = 0;      // only this one; 0 = all
+  size_t limit = 20;         // rows; 0 = all
+  bool frames = false;       // whole stacks
+};
+std::string SitesText(const v1::Snapshot& snapshot, const SitesView& view, const Ink& ink);
+Json SitesJson(const v1::Snapshot& snapshot, const SitesView& view);
+
+std::string StepsText(const v1::Snapshot& snapshot, size_t last, const Ink& ink);
+Json StepsJson(const v1::Snapshot& snapshot, size_t last);
+
+std::string LeaksText(const v1::Snapshot& snapshot, const Ink& ink);
+Json LeaksJson(const v1::Snapshot& snapshot);
+
+std::string JobText(const v1::Snapshot& snapshot, const Ink& ink);
+Json JobJson(const v1::Snapshot& snapshot);
+
+std::string TopText(const v1::Snapshot& snapshot, size_t sites, const Ink& ink);
+
+std::string DoctorText(const v1::Snapshot& snapshot, const Ink& ink);
+
+}  // namespace tidemark::client
