@@ -5,7 +5,7 @@
 namespace tidemark::detect {
 namespace {
 
-constexpr uint64_t kSiteConfirmSteps = 80;
+constexpr uint64_t kSiteConfirmSteps = 96;
 constexpr int64_t kSiteConfirmBytes = 8 << 20;
 // Of a site's growth that must show in the series' floor as well.
 constexpr double kShowsInFloor = 0.5;

@@ -7,6 +7,7 @@ namespace {
 
 constexpr uint64_t kPartSteps = 2;
 constexpr uint32_t kFewestRises = 7;
+constexpr uint32_t kRisesAFall = 8;
 constexpr int64_t kSmallestGrowth = 2 << 20;
 // A growth pauses for this share of how long it lasted, and for kShortestPause steps, before it
 // counts as ended.
@@ -70,6 +71,7 @@ void SiteWatch::EndPart(Track& track, size_t row, uint64_t step, int64_t now_ns)
     track.since_step = track.last_rise = step;
     track.since_ns = now_ns;
     track.rises = 0;
+    track.falls = 0;
   };
   const auto lasted = static_cast<double>(track.last_rise - track.since_step);
   const uint64_t pause = std::max(kShortestPause, static_cast<uint64_t>(kPause * lasted));
@@ -77,11 +79,14 @@ void SiteWatch::EndPart(Track& track, size_t row, uint64_t step, int64_t now_ns)
     track.last_rise = step;
     ++track.rises;
     track.last_floor = floor;
-    if (floor > track.record) Publish(track, row, step);
+    // A quarter of the growth above the record: the tops of two saw-teeth differ by less.
+    if (floor - (floor - track.base) / 4 > track.record) Publish(track, row, step);
   } else if (static_cast<double>(floor - track.base) < kGivenBack * static_cast<double>(grown) ||
              step - track.last_rise > pause) {
     restart();
     track.last_floor = floor;
+  } else if (floor < track.last_floor) {
+    ++track.falls;
   }
   track.part_began = step;
 }
@@ -109,7 +114,8 @@ void SiteWatch::Publish(const Track& track, size_t row, uint64_t step) {
   mine->last_step = step;
   mine->grown_bytes = grown;
   mine->per_step = per_step;
-  if (!mine->flagged && track.rises >= kFewestRises && grown >= kSmallestGrowth) {
+  if (!mine->flagged && track.rises >= kFewestRises && kRisesAFall * track.falls <= track.rises &&
+      grown >= kSmallestGrowth) {
     mine->flagged = true;
     mine->flagged_step = step;
   }

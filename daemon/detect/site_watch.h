@@ -7,8 +7,9 @@
 // read every tick (the hot ones, at most kHot). So a tick costs the same for 100 sites and 100,000,
 // and a leaking site is followed closely from the second look on.
 //
-// A site grows while the smallest of each part of some steps exceeds the last one's. It has to rise
-// above all it ever held before: what is filled and flushed again and again is remembered.
+// A site grows while the smallest of each part of some steps exceeds the last one's, almost without
+// exception: what goes up and down is no leak. And it has to rise well above all it ever held: what
+// is filled and flushed again and again is remembered.
 #pragma once
 
 #include <array>
@@ -58,6 +59,7 @@ class SiteWatch {
     int64_t since_ns = 0;
     uint64_t last_rise = 0;  // step
     uint32_t rises = 0;
+    uint32_t falls = 0;
     bool started = false;
   };
 
