@@ -93,6 +93,8 @@ bool Describe(const dl_phdr_info& info, StackModule* module) {
   if (module->begin >= module->end) return false;
   ReadBuildId(info, module);
   CopyPath(info.dlpi_name, module);
+  const char* slash = strrchr(module->path, '/');
+  module->is_cupti = slash != nullptr && strncmp(slash + 1, "libcupti.", 9) == 0;
   return true;
 }
 

@@ -16,6 +16,7 @@ struct StackModule {
   uint64_t begin;
   uint64_t end;
   uint64_t eh_frame_header;  // address of .eh_frame_hdr, 0 = none
+  bool is_cupti;
   uint8_t build_id_bytes;
   uint8_t build_id[24];
   char path[256];  // cut at the front where it does not fit: the file's name matters most

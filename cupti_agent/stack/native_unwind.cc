@@ -21,7 +21,9 @@ _Unwind_Reason_Code OnFrame(_Unwind_Context* context, void* data) {
   uint64_t address = _Unwind_GetIP(context);
   if (address == 0) return _URC_END_OF_STACK;
   if (progress->inside_agent) {
-    if (ModuleContaining(address) == progress->own_module) return _URC_NO_REASON;
+    uint32_t module = ModuleContaining(address);
+    if (module == progress->own_module) return _URC_NO_REASON;
+    if (module != kNoModule && ModuleAt(module).is_cupti) return _URC_NO_REASON;
     progress->inside_agent = false;
   }
   if (progress->stop_at_interpreter && IsInterpreterCode(address)) return _URC_END_OF_STACK;
