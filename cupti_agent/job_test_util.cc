@@ -130,6 +130,8 @@ std::string Job::ReadLine() {
   return line;
 }
 
+void Job::SendLine() { EXPECT_EQ(write(input_.get(), "\n", 1), 1); }
+
 void Job::Kill(int signal) { kill(pid_, signal); }
 
 JobResult Job::Wait() {

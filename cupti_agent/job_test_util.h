@@ -75,7 +75,8 @@ class Job {
   pid_t pid() const { return pid_; }
   // Blocks until the job has written a whole line; empty when it ended.
   std::string ReadLine();
-  void CloseInput() { input_.Reset(); }
+  // An empty line to its standard input.
+  void SendLine();
   void Kill(int signal);
   JobResult Wait();
 
