@@ -51,7 +51,7 @@ def parse(argv):
     parser.add_argument("--zero-init", choices=("on", "off"), default="on")
     parser.add_argument("--step-ms", type=float, default=20)
     parser.add_argument("--layers", type=int)
-    parser.add_argument("--seed", type=int, default=0, help="accepted; nothing here is random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
     parser.add_argument("--hold", type=float, default=3, help="seconds that masks stays loaded")
     parser.add_argument("--truth", help="append one line of JSON per rank to this file")
     parser.add_argument("--sim", help="directory of the simulated libraries")
@@ -141,6 +141,7 @@ class Job:
             ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), 0)
         self.world = from_environment(("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"), 1)
         self.device = self.local_rank % from_environment(("TIDEMARK_SIM_DEVICES",), 8)
+        self.seed = options.seed + self.rank
         leak_rank = options.leak_rank or SCENARIOS[options.scenario]
         self.leaks = leak_rank is not None and (
             leak_rank == "all" or int(leak_rank) % self.world == self.rank)

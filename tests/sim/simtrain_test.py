@@ -120,6 +120,14 @@ def other_layers_leak_by_their_scenario(command):
         expect(truth[0]["leaked_bytes"], 10 * MIB, scenario)
 
 
+def host_memory_leaks_by_its_scenario(command):
+    for scenario in ("heap", "mmap", "shm"):
+        code, truth, error = run(command, "--ranks", "1", "--steps", "5", "--scenario", scenario,
+                                 "--leak-bytes", "2MiB")
+        expect(code, 0, scenario + error)
+        expect((truth[0]["host"], truth[0]["leaked_bytes"]), (10 * MIB, 10 * MIB), scenario)
+
+
 def no_library_is_said(_):
     job = subprocess.run(PYTHON[:2] + ["--sim", "/nonexistent", "--ranks", "1"],
                          stderr=subprocess.PIPE, timeout=60)
@@ -143,6 +151,7 @@ SHARED = (steady_jobs_keep_their_bytes, zero_init_decides_whether_weights_stay,
           every_launcher_gives_its_ranks, out_of_memory_is_an_exit_status, bad_arguments_are_usage,
           signals_reach_the_ranks, other_layers_leak_by_their_scenario)
 CASES = {"compiled_" + case.__name__: (case, COMPILED) for case in SHARED}
+CASES["compiled_host_memory_leaks_by_its_scenario"] = (host_memory_leaks_by_its_scenario, COMPILED)
 CASES.update({"python_" + case.__name__: (case, PYTHON) for case in SHARED})
 CASES.update({"python_" + case.__name__: (case, PYTHON)
               for case in (no_library_is_said, the_marked_line_is_where_the_leak_is)})

@@ -3,6 +3,7 @@ import ctypes
 import time
 
 import simtorch
+from simspeed.zero import LinearFunctionForZeroStage3
 from simtorch.optim import SGD, AdamW
 from simtrain_model import GPT, LAYER_BYTES, MIB
 
@@ -13,6 +14,7 @@ class Trainer:
     def __init__(self, job):
         self.job = job
         self.library = simtorch.library()
+        LinearFunctionForZeroStage3.random.seed(job.seed)
         self.model = GPT(job)
         self.state = self.model.optimizer_state(job) if job.trains else []
         self.optimizers = [AdamW(job.device)]

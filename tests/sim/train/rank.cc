@@ -58,7 +58,10 @@ NOINLINE void BuildOptimizerState(Rank& rank, Layer* layer) {
 NOINLINE void ForwardLayer(Rank& rank, Layer* layer) {
   Tensor parameters = GatherParameters(rank);
   Tensor scratch = Allocate(rank, kScratchBytes);
+  // A different small size at each pass, as dropout masks and attention's lengths make them.
+  Tensor odd = Allocate(rank, 1 + rank.random() % (kMiB / 2));
   layer->activations = Allocate(rank, kActivationBytes);
+  Release(rank, &odd);
   Release(rank, &scratch);
   Release(rank, &parameters);
 }

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 
 #include "tests/sim/torch/simtorch.h"
 #include "tests/sim/train/rank.h"
@@ -171,6 +170,44 @@ NOINLINE void KeepCpuTensors(Rank& rank) {
   Leaked(rank, rank.options->leak_bytes);
 }
 
+// The C heap, outside every framework.
+NOINLINE void KeepHeapBlocks(Rank& rank) {
+  if (!rank.leaks) return;
+  for (uint64_t left = rank.options->leak_bytes; left != 0;) {
+    const uint64_t bytes = left < (48 << 10) ? left : (48 << 10);  // below the mmap threshold
+    void* block = malloc(bytes);
+    if (block == nullptr) Fail(rank, "malloc");
+    memset(block, 1, bytes);
+    left -= bytes;
+  }
+  rank.truth.host_bytes += rank.options->leak_bytes;
+  Leaked(rank, rank.options->leak_bytes);
+}
+
+NOINLINE void MapAnonymousMemory(Rank& rank) {
+  if (!rank.leaks) return;
+  void* map = mmap(nullptr, rank.options->leak_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) Fail(rank, "mmap");
+  memset(map, 1, rank.options->leak_bytes);
+  rank.truth.host_bytes += rank.options->leak_bytes;
+  Leaked(rank, rank.options->leak_bytes);
+}
+
+NOINLINE void KeepSharedMemory(Rank& rank) {
+  if (!rank.leaks) return;
+  const int fd = memfd_create("simtrain-shm", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(rank.options->leak_bytes)) != 0) {
+    Fail(rank, "memfd_create");
+  }
+  void* map = mmap(nullptr, rank.options->leak_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (map == MAP_FAILED) Fail(rank, "mmap");
+  memset(map, 1, rank.options->leak_bytes);
+  rank.truth.host_bytes += rank.options->leak_bytes;
+  Leaked(rank, rank.options->leak_bytes);
+}
+
 // DataLoader workers: forked, they allocate CPU tensors and end. The parent's totals must not move.
 NOINLINE void ForkWorkers(Rank& rank) {
   if (rank.step % 20 != 10) return;
@@ -227,6 +264,12 @@ constexpr Scenario kScenarios[] = {
      nullptr, nullptr, AllocateStreamOrdered, 0, true},
     {"host", "CPU tensors are kept", true, "all", "KeepCpuTensors", nullptr, nullptr,
      KeepCpuTensors, 0, true},
+    {"heap", "malloc outside the framework leaks", true, "all", "KeepHeapBlocks", nullptr, nullptr,
+     KeepHeapBlocks, 0, true},
+    {"mmap", "anonymous mappings are kept", true, "all", "MapAnonymousMemory", nullptr, nullptr,
+     MapAnonymousMemory, 0, true},
+    {"shm", "shared memory is kept", true, "all", "KeepSharedMemory", nullptr, nullptr,
+     KeepSharedMemory, 0, true},
     {"masks", "36 layers each hold a 256 MiB mask; loads only, no step", false, "all", "",
      BuildCausalMasks, nullptr, nullptr, 36, false},
     {"fragmentation", "longer batches leave cached segments behind", false, "all", "", nullptr,

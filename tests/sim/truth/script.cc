@@ -275,7 +275,7 @@ bool Script::CreateVmm(uint64_t bytes, bool on_host) {
   if (Below(4) != 0) {
     Must(cuMemAddressReserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve");
     Must(cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
-    book_.Called("cuMemMap", false);
+    book_.Called("cuMemMap", false, bytes);
     if (Below(4) == 0) {  // one handle more, and released again: changes nothing
       CUmemGenericAllocationHandle again = 0;
       Must(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(at)), "cuMemRetain");
