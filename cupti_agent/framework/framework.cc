@@ -68,13 +68,13 @@ void StartFramework(const FrameworkConfig& config) {
   g_step_counter.SetBackwardPerStep(config.backward_per_step);
   SetStepRange(config.step_range);
   if (allocator_on) {
-    hooks.block_report = AddHook({kReportName, true, OnBlockReport});
-    hooks.out_of_memory = AddHook({kOutOfMemoryName, true, OnOutOfMemory});
+    hooks.block_report = AddHook({kReportName, true, OnBlockReport, "libc10.so"});
+    hooks.out_of_memory = AddHook({kOutOfMemoryName, true, OnOutOfMemory, "libc10.so"});
     hooks.cpu_new = AddHook({kCpuNewName, false, OnCpuNew});
     hooks.cpu_delete = AddHook({kCpuDeleteName, false, OnCpuDelete});
   }
   if (steps_on) {
-    hooks.execute = AddHook({kExecuteName, true, OnExecute});
+    hooks.execute = AddHook({kExecuteName, true, OnExecute, "libtorch_cpu.so"});
     hooks.range_push = AddHook({"nvtxRangePushA", false, OnRangePush});
     hooks.range_push_ex = AddHook({"nvtxRangePushEx", false, OnRangePushEx});
     hooks.domain_range_push_ex = AddHook({"nvtxDomainRangePushEx", false, OnDomainRangePushEx});

@@ -95,6 +95,8 @@ void PhaseNamer::OnOptimizerScope() {
 
 void PhaseNamer::OnStack(Stack* stack, Ledger* ledger) {
   if ((stack->flags & wire::kSiteTruncated) != 0) return;  // the outermost frames are missing
+  std::atomic<uint64_t>& known_stack = known_stacks_[stack->hash % kKnownStacks];
+  if (known_stack.load(std::memory_order_relaxed) == stack->hash) return;
   if (!lock_.Acquire(kPatienceNs)) return;
   char name[64];
   size_t name_bytes = 0;
@@ -104,6 +106,7 @@ void PhaseNamer::OnStack(Stack* stack, Ledger* ledger) {
         usual_interval_ns_ != 0 && quiet_ns > 2 * usual_interval_ns_ && quiet_ns > kShortestGapNs;
     StackView view = stack->View();
     bool decided = false;
+    bool all_known = true;
     for (uint16_t i = stack->count; i-- > 0;) {
       uint64_t code = stack->frames[i].code;
       Function* function = Find(code, /*insert=*/false);
@@ -115,7 +118,9 @@ void PhaseNamer::OnStack(Stack* stack, Ledger* ledger) {
         function->names_a_gap = NamesAGap(frame.file, frame.function);
       }
       function->seen_step = pass_;
-      if (decided || Known(*function)) continue;
+      bool known = Known(*function);
+      all_known &= known;
+      if (decided || known) continue;
       if (!function->names_a_gap && !quiet) continue;
       decided = true;
       if (gap_code_ == code || !view.resolve(view, i, &frame)) continue;
@@ -124,6 +129,7 @@ void PhaseNamer::OnStack(Stack* stack, Ledger* ledger) {
       if (dot != std::string_view::npos) frame.function.remove_prefix(dot + 1);
       name_bytes = frame.function.copy(name, sizeof(name));
     }
+    if (all_known) known_stack.store(stack->hash, std::memory_order_relaxed);
   }
   lock_.Release();
   if (name_bytes != 0) ledger->PhaseBegin(std::string_view(name, name_bytes));

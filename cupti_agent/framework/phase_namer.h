@@ -10,6 +10,7 @@
 // Threads: any, but only stacks of the thread that ran the last outermost backward pass count.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "cupti_agent/hooks/bounded_lock.h"
@@ -47,6 +48,11 @@ class PhaseNamer {
   bool Known(const Function& function) const;
   void Learn(bool usual);
   uint64_t Now() const;
+
+  // Stacks of which every function is known to belong to training: nearly all, and skipped at the
+  // cost of one load. Indexed by the hash's low bits.
+  static constexpr uint32_t kKnownStacks = 512;
+  std::atomic<uint64_t> known_stacks_[kKnownStacks] = {};
 
   BoundedLock lock_;
   Function functions_[kMaxFunctions] = {};

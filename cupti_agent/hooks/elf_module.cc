@@ -97,6 +97,11 @@ bool ElfModule::Load(const dl_phdr_info& info) {
   return true;
 }
 
+bool ElfModule::FileBegins(const char* prefix) const {
+  const char* slash = strrchr(name_, '/');
+  return strncmp(slash != nullptr ? slash + 1 : name_, prefix, strlen(prefix)) == 0;
+}
+
 bool ElfModule::Defines(uint32_t index, const char* name) const {
   const ElfW(Sym)& symbol = symbols_[index];
   if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0) return false;

@@ -21,6 +21,8 @@ class ElfModule {
   const char* name() const { return name_; }  // as the loader knows it; "" for the program
   const ElfW(Dyn) * dynamic() const { return dynamic_; }
   const char* soname() const { return soname_; }  // "" when it has none
+  // Whether its file's name, without the folder, begins so.
+  bool FileBegins(const char* prefix) const;
   bool Contains(uint64_t address) const { return address >= begin_ && address < end_; }
   uint64_t begin() const { return begin_; }
   uint64_t end() const { return end_; }

@@ -311,6 +311,20 @@ void OnLookup(const HookCall& call) {
 
 void OnLoad(const HookCall&) { CoverNewModules(); }
 
+// Nothing was loaded: only the slots are looked at again.
+bool RepairSlots(const LoaderCounters& counters) {
+  Locked locked(kScanPatienceNs);
+  if (!locked.held()) return false;
+  bool wrote = false;
+  HoldModuleList([&] {
+    if (ReadLoaderCounters() != counters) return;
+    uint32_t words = 0;
+    RepairOverwritten(&words);
+    wrote = WriteSlots(words);
+  });
+  return wrote;
+}
+
 uint32_t PutBack(HookId only) {
   Locked locked(kDetachPatienceNs);
   if (!locked.held()) return 0;
@@ -368,9 +382,10 @@ HookId AddHook(const HookSpec& spec) {
 }
 
 bool ScanForNewModules() {
+  LoaderCounters counters = ReadLoaderCounters();
+  if (Covered(counters)) return RepairSlots(counters);
   bool wrote = false;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    LoaderCounters counters;
     uint64_t scan;
     uint32_t hooks = state.hook_count.load(std::memory_order_acquire);
     {
@@ -418,7 +433,7 @@ HookStatus GetHookStatus(HookId id) {
   } else {
     HoldModuleList([&] {
       state.views.Build();
-      if (state.views.Find(hook.spec.name, hook.spec.prefix) != 0) {
+      if (state.views.Find(hook.spec.name, hook.spec.prefix, hook.spec.home) != 0) {
         status.state = HookState::kNoImport;
       }
     });

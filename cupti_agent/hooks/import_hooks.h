@@ -56,6 +56,9 @@ struct HookSpec {
   const char* name;  // the symbol's (mangled) name, static storage
   bool prefix;       // `name` is the beginning of the symbol's name
   HookObserver observer;
+  // Beginning of the file name of the module that defines it, where to look when nobody imports it;
+  // nullptr = anywhere. Set it for prefixes, which no hash table finds.
+  const char* home = nullptr;
 };
 
 using HookId = int32_t;

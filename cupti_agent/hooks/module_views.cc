@@ -65,8 +65,9 @@ uint64_t ModuleViews::Resolve(uint32_t importer, const char* name) {
   return Find(name, /*prefix=*/false);
 }
 
-uint64_t ModuleViews::Find(const char* name, bool prefix) const {
+uint64_t ModuleViews::Find(const char* name, bool prefix, const char* home) const {
   for (uint32_t i = 0; i < count_; ++i) {
+    if (home != nullptr && !modules_[i].FileBegins(home)) continue;
     uint64_t found = prefix ? modules_[i].FindByPrefix(name) : modules_[i].Find(name);
     if (found != 0) return found;
   }

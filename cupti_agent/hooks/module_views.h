@@ -21,8 +21,9 @@ class ModuleViews {
   // the importer and what it needs, then anything loaded. 0 when nobody defines it.
   uint64_t Resolve(uint32_t importer, const char* name);
 
-  // The first definition in list order.
-  uint64_t Find(const char* name, bool prefix) const;
+  // The first definition in list order; in modules whose file name begins with `home`, nullptr =
+  // any.
+  uint64_t Find(const char* name, bool prefix, const char* home = nullptr) const;
 
   // Index of the module that maps `address`, UINT32_MAX when none does.
   uint32_t Containing(uint64_t address) const;
