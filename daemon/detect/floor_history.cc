@@ -35,7 +35,8 @@ int FloorHistory::Push(uint64_t unit, int64_t time_ns, int64_t floor) {
     here.open.centiseconds = block.centiseconds;
     if (!completes) break;
     block = here.open;
-    here.ring[(points_ >> level) % kRing] = block;
+    here.newest = here.newest + 1 < kRing ? here.newest + 1 : 0;
+    here.ring[here.newest] = block;
     here.open = Block{};
   }
   ++points_;
@@ -45,10 +46,6 @@ int FloorHistory::Push(uint64_t unit, int64_t time_ns, int64_t floor) {
 int FloorHistory::Available(int level) const {
   if (level >= levels()) return 0;
   return static_cast<int>(std::min<uint64_t>(Completed(level), kRing));
-}
-
-const FloorHistory::Block& FloorHistory::At(int level, int back) const {
-  return levels_[level].ring[(Completed(level) - 1 - static_cast<uint64_t>(back)) % kRing];
 }
 
 int64_t FloorHistory::FloorOf(int level, int skip, int blocks) const {

@@ -38,7 +38,10 @@ class FloorHistory {
   int levels() const { return static_cast<int>(levels_.size()); }
   // Blocks that level `level` can still show, and the one that is `back` blocks old (0 = newest).
   int Available(int level) const;
-  const Block& At(int level, int back) const;
+  const Block& At(int level, int back) const {
+    const int index = levels_[level].newest - back;
+    return levels_[level].ring[index < 0 ? index + kRing : index];
+  }
   uint64_t Completed(int level) const { return points_ >> level; }
 
   // Smallest point among the newest `blocks` blocks that are `skip` blocks old, at `level`.
@@ -59,7 +62,8 @@ class FloorHistory {
  private:
   struct Level {
     std::array<Block, kRing> ring;
-    Block open;  // the block under way
+    Block open;       // the block under way
+    int newest = -1;  // index into ring
   };
 
   std::vector<Level> levels_;

@@ -123,7 +123,7 @@ struct JudgeOptions {
 
 class ProcessJudge {
  public:
-  static constexpr size_t kSitesPerTick = 32;
+  static constexpr size_t kSitesPerTick = 16;
 
   explicit ProcessJudge(JudgeOptions options = {});
   ~ProcessJudge();

@@ -106,13 +106,37 @@ double SeriesDetector::UnitsPerPoint(uint64_t points) const {
 void SeriesDetector::Examine(int level, int part_index) {
   const int blocks = kBlocksAPart[part_index];
   LevelMemory& memory = memory_[level][part_index];
-  Window window{ShapeOf(history_, level, blocks), static_cast<uint64_t>(kParts * blocks) << level};
-  const GrowthShape& shape = window.shape;
+  const bool runaway = blocks == 1;
+  if (runaway) {
+    // Tested with every point, so the common case (nothing runs away) must cost next to nothing.
+    const auto oldest = static_cast<double>(history_.At(0, kParts - 1).floor);
+    const double growth = static_cast<double>(history_.At(0, 0).floor) - oldest;
+    if (growth < kRunawayShare * oldest) {
+      memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, -growth);
+      return;
+    }
+  }
   const uint64_t now = history_.points();
-  if (now - memory.record_at > kRecordMemory * window.points) memory.record = 0;
+  const auto window_points = static_cast<uint64_t>(kParts * blocks) << level;
+  if (now - memory.record_at > kRecordMemory * window_points) memory.record = 0;
+  if (level < kLongLevel && !runaway) {
+    // Short windows are tested often and seldom pass: their ends alone rule most of them out.
+    const int64_t first = history_.FloorOf(level, (kParts - 1) * blocks, blocks);
+    const double growth = static_cast<double>(history_.FloorOf(level, 0, blocks) - first);
+    if (growth <
+        std::max({kMinGrowthBytes, options_.over_falls * memory.largest_fall, kNoise * noise_})) {
+      memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, -growth);
+      if (first > memory.record) {
+        memory.record = first;
+        memory.record_at = now;
+      }
+      return;
+    }
+  }
+  const Window window{ShapeOf(history_, level, blocks), window_points};
+  const GrowthShape& shape = window.shape;
   memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, shape.largest_fall);
 
-  const bool runaway = blocks == 1;
   const bool whole = now >= kManyPoints &&
                      static_cast<double>(window.points) >= kWholeGrowth * static_cast<double>(now);
   const double needed_t = options_.min_t * (runaway ? kRunawayT : whole ? kWholeT : 1.0);

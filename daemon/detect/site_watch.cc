@@ -121,6 +121,10 @@ void SiteWatch::Publish(const Track& track, size_t row, uint64_t step) {
   }
 }
 
+int SiteWatch::ScoreOf(size_t row) const {
+  return static_cast<int>(tracks_[row].rises) - static_cast<int>(kRisesAFall * tracks_[row].falls);
+}
+
 void SiteWatch::Drop(size_t row) {
   std::erase_if(growing_, [&](const SiteGrowth& growth) { return growth.row == row; });
 }

@@ -34,8 +34,8 @@ struct SiteGrowth {
 
 class SiteWatch {
  public:
-  static constexpr size_t kRota = 24;
-  static constexpr size_t kHot = 8;
+  static constexpr size_t kRota = 12;
+  static constexpr size_t kHot = 4;
   static_assert(kRota + kHot == ProcessJudge::kSitesPerTick);
 
   // Reads its share of the table. `step` is the number of completed steps.
@@ -66,6 +66,7 @@ class SiteWatch {
   void Look(const SiteTable& sites, size_t row, uint64_t step, int64_t now_ns);
   void EndPart(Track& track, size_t row, uint64_t step, int64_t now_ns);
   void Publish(const Track& track, size_t row, uint64_t step);
+  int ScoreOf(size_t row) const;
   void Drop(size_t row);
 
   std::vector<Track> tracks_;
