@@ -51,14 +51,10 @@ int OnRequest(mg_connection* connection) {
                             .remote_port = static_cast<uint16_t>(info->remote_port),
                             .local_port = static_cast<uint16_t>(info->server_port)};
   const HttpResponse response = server->api().Handle(request);
-  // A request with a body is refused above; the connection is closed so that the body is never
-  // taken for the next request.
-  const bool close = info->content_length > 0 || response.status == 405;
   std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
   head += ReasonOf(response.status);
   head += "\r\nContent-Type: " + response.content_type +
           "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n";
-  head += close ? "Connection: close\r\n" : "";
   head += SecurityHeaders();
   head += response.extra_headers + "\r\n";
   if (request.method != "HEAD") head += response.body;
@@ -131,7 +127,7 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
   const char* options[] = {"listening_ports",
                            listen_on.c_str(),
                            "num_threads",
-                           "8",
+                           "16",
                            "request_timeout_ms",
                            "1500",
                            "enable_keep_alive",

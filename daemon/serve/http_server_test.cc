@@ -242,6 +242,18 @@ TEST_F(HttpServerTest, KeepsAConnectionForTheNextScrape) {
   EXPECT_NE(answer.find("HTTP/1.1 200", 10), std::string::npos);
 }
 
+TEST_F(HttpServerTest, ABodyIsNeverTakenForTheNextRequest) {
+  PublishTwo();
+  StartServer();
+  const std::string inner = "GET /api/v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  for (const char* method : {"GET", "POST"}) {
+    const std::string outer = std::string(method) + " /healthz HTTP/1.1\r\nHost: localhost\r\n" +
+                              "Content-Length: " + std::to_string(inner.size()) + "\r\n\r\n";
+    const std::string answers = Talk(Connect(), outer + inner + RequestFor("/metrics"));
+    EXPECT_THAT(answers, Not(HasSubstr("\"processes\""))) << method;
+  }
+}
+
 TEST_F(HttpServerTest, GarbageAndSilenceLeaveItAlive) {
   PublishTwo();
   StartServer();
