@@ -7,6 +7,7 @@
 #include <set>
 
 #include "daemon/detect/job_judge.h"
+#include "daemon/ledger/probe_ledger.h"
 #include "daemon/source/procfs/node_memory.h"
 #include "daemon/source/procfs/process_files.h"
 
@@ -50,6 +51,19 @@ std::string CgroupPathOf(const std::vector<std::pair<std::string, std::string>>&
   return longest;
 }
 
+void DropDriverTotals(std::vector<ClassTotal>* totals) {
+  std::erase_if(*totals, [](const ClassTotal& total) { return total.witness == Witness::kCupti; });
+}
+
+bool HoldsCupti(const RegionCopy& region) {
+  for (const wire::FeatureRow& row : region.features) {
+    if (row.seq != 0 && row.feature == static_cast<uint8_t>(wire::Feature::kCuptiCallbacks)) {
+      return row.state == static_cast<uint8_t>(wire::FeatureState::kOn);
+    }
+  }
+  return false;
+}
+
 std::string WhyNotObserved(const RegionCopy& region, const ObservedProcess& process) {
   if (process.broken) return "its region stopped being valid: the last good state is shown";
   if (region.header.state == static_cast<uint32_t>(wire::AgentState::kDetached)) {
@@ -61,10 +75,18 @@ std::string WhyNotObserved(const RegionCopy& region, const ObservedProcess& proc
 }  // namespace
 
 struct SnapshotBuilder::Record {
-  Record(ProcessKey k, Symbolizer* symbolizer) : key(std::move(k)), ledger(key.pid, symbolizer) {}
+  Record(ProcessKey k, Symbolizer* symbolizer)
+      : key(std::move(k)), ledger(key.pid, symbolizer), probes(key.pid, symbolizer) {}
+
+  // Whether the driver's memory is counted by the probes alone.
+  bool ProbesCount() const { return uses_cuda && !cupti_counts; }
 
   ProcessKey key;
   ProcessLedger ledger;
+  ProbeLedger probes;
+  bool uses_cuda = false;
+  bool cupti_counts = false;  // an agent holds CUPTI and books driver calls
+  bool seeded = false;        // the probes' ledger began with what the agent knew
   detect::ProcessJudge judge;
   Identity identity;
   bool identified = false;
@@ -85,7 +107,8 @@ struct SnapshotBuilder::Record {
   std::string not_observed_reason;
   Liveness liveness = Liveness::kAlive;
   std::string exit_reason;
-  bool seen = false;  // in this tick
+  std::optional<std::pair<Liveness, std::string>> told_end;  // by a source that knows better
+  bool seen = false;                                         // in this tick
 };
 
 SnapshotBuilder::SnapshotBuilder(BuilderOptions options, ProcRoot root, Symbolizer* symbolizer)
@@ -197,12 +220,15 @@ void SnapshotBuilder::AbsorbAgent(ObservedProcess* process, const TickInput& inp
   }
   record.ledger.Update(region, process->changes, record.devices, new_agent);
   record.last_update_unix_ns = input.unix_ns;
+  record.uses_cuda = true;
+  record.cupti_counts = HoldsCupti(region);
+  if (record.cupti_counts) record.seeded = false;
   record.past_load = region.header.load_ended != 0;
   record.not_observed_reason = WhyNotObserved(region, *process);
   record.observed = record.not_observed_reason.empty();
   if (record.liveness == Liveness::kAlive && process->liveness != Liveness::kAlive) {
-    record.liveness = process->liveness;
-    record.exit_reason = process->exit_reason;
+    record.liveness = record.told_end ? record.told_end->first : process->liveness;
+    record.exit_reason = record.told_end ? record.told_end->second : process->exit_reason;
   }
 }
 
@@ -235,6 +261,7 @@ void SnapshotBuilder::AbsorbUnobserved(const TickInput& input) {
     }
     record.identity.command = process->comm;
     record.identity.uid = process->uid;
+    record.uses_cuda = process->maps_cuda;
     record.observed = false;
     record.not_observed_reason =
         process->maps_cuda
@@ -426,13 +453,30 @@ ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess*
   snapshot.observed = record->observed;
   snapshot.not_observed_reason = record->not_observed_reason;
   if (process != nullptr) record->ledger.Fill(process->copy(), &snapshot);
+  const ProbeLedger& probes = record->probes;
+  if (record->ProbesCount()) {
+    // The agent's counts of driver memory end where it lost CUPTI; the probes went on from there.
+    if (record->seeded) DropDriverTotals(&snapshot.totals);
+    snapshot.totals.insert(snapshot.totals.end(), probes.totals().begin(), probes.totals().end());
+    if (snapshot.sites->empty()) {
+      snapshot.sites = probes.sites();
+    } else if (!probes.sites()->empty()) {
+      auto sites = std::make_shared<SiteList>(*snapshot.sites);
+      sites->insert(sites->end(), probes.sites()->begin(), probes.sites()->end());
+      snapshot.sites = std::move(sites);
+    }
+  }
+  if (!probes.state().name.empty()) snapshot.features.push_back(probes.state());
+  snapshot.entry_points.insert(snapshot.entry_points.end(), probes.entry_points().begin(),
+                               probes.entry_points().end());
+  snapshot.losses.insert(snapshot.losses.end(), probes.losses().begin(), probes.losses().end());
   snapshot.waterfalls = record->waterfalls;
   snapshot.host = record->host;
   snapshot.verdicts = record->verdicts;
   return snapshot;
 }
 
-std::shared_ptr<const NodeSnapshot> SnapshotBuilder::Build(const TickInput& input) {
+std::shared_ptr<NodeSnapshot> SnapshotBuilder::Build(const TickInput& input) {
   auto snapshot = std::make_shared<NodeSnapshot>();
   snapshot->sequence = ++sequence_;
   snapshot->unix_ns = input.unix_ns;
@@ -448,6 +492,18 @@ std::shared_ptr<const NodeSnapshot> SnapshotBuilder::Build(const TickInput& inpu
   snapshot->losses = input.agents->Losses();
   snapshot->losses.insert(snapshot->losses.end(), input.losses.begin(), input.losses.end());
 
+  if (input.bpf != nullptr) {
+    for (const BpfFamilyState& family : input.bpf->families) {
+      const std::string reason =
+          family.hint.empty() ? family.reason : family.reason + " (" + family.hint + ")";
+      snapshot->sources.push_back(
+          {"bpf_" + family.name, family.attached ? "on" : "unavailable", reason});
+    }
+    for (const BpfLoss& loss : input.bpf->losses) {
+      snapshot->losses.push_back({"bpf_" + std::string(loss.cause), loss.count, 0});
+    }
+  }
+  AbsorbProbes(input);
   let_go_.clear();
   auto& agents = input.agents->processes();
   for (auto it = records_.begin(); it != records_.end();) {
@@ -493,6 +549,57 @@ std::shared_ptr<const NodeSnapshot> SnapshotBuilder::Build(const TickInput& inpu
     snapshot->daemon_rss_bytes = status->vm_rss_bytes;
   }
   return snapshot;
+}
+
+std::map<pid_t, bool> SnapshotBuilder::CudaProcesses() const {
+  std::map<pid_t, bool> processes;
+  for (const auto& [key, record] : records_) {
+    if (record->liveness == Liveness::kAlive && record->uses_cuda) {
+      processes[key.first] = record->ProbesCount();
+    }
+  }
+  return processes;
+}
+
+std::map<pid_t, std::vector<BpfSeed>> SnapshotBuilder::TakeSeeds(AgentSource* agents,
+                                                                 const BpfSnapshot& bpf) {
+  std::map<pid_t, std::vector<BpfSeed>> seeds;
+  for (const BpfProcess& probes : bpf.processes) {
+    const auto it = records_.find({probes.pid, probes.start_time_ticks});
+    if (it == records_.end() || probes.mode != BpfMode::kLedger ||
+        probes.state != BpfAttachState::kAttached) {
+      continue;
+    }
+    Record& record = *it->second;
+    const auto process = agents->processes().find(probes.pid);
+    if (record.seeded || !record.ProbesCount() || process == agents->processes().end() ||
+        process->second.region == nullptr) {
+      continue;
+    }
+    record.seeded = true;
+    const RegionCopy& region = process->second.copy();
+    for (const wire::LiveRow& row : process->second.region->DriverBlocks()) {
+      if (row.site >= region.sites.size()) continue;
+      const uint8_t totals_row = region.sites[row.site].totals_row;
+      if (totals_row >= region.totals.size()) continue;
+      const wire::TotalsRow& totals = region.totals[totals_row];
+      const auto words = ClassOf(totals.layer, totals.kind);
+      if (words && words->second == Witness::kCupti) {
+        seeds[probes.pid].push_back({row.address, row.bytes, words->first});
+      }
+    }
+  }
+  return seeds;
+}
+
+void SnapshotBuilder::AbsorbProbes(const TickInput& input) {
+  if (input.bpf == nullptr) return;
+  for (const BpfProcess& probes : input.bpf->processes) {
+    const auto it = records_.find({probes.pid, probes.start_time_ticks});
+    if (it == records_.end()) continue;
+    const std::vector<int> held = HeldOn(probes.pid, input.nvml);
+    it->second->probes.Update(probes, it->second->devices, held.size() == 1 ? held.front() : -1);
+  }
 }
 
 // Compares the ranks of each job that runs here, and tells every rank's verdicts who shares them.
@@ -542,9 +649,7 @@ std::vector<pid_t> SnapshotBuilder::TakeEnded() { return std::exchange(let_go_, 
 
 void SnapshotBuilder::NoteEnd(pid_t pid, Liveness liveness, std::string reason) {
   for (auto& [key, record] : records_) {
-    if (key.first != pid) continue;
-    record->liveness = liveness;
-    record->exit_reason = reason;
+    if (key.first == pid) record->told_end = {liveness, reason};
   }
   // The news may come after the end itself was seen.
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {

@@ -30,6 +30,7 @@
 #include "daemon/snapshot/waterfall.h"
 #include "daemon/source/agent/agent_source.h"
 #include "daemon/source/agent/symbolizer.h"
+#include "daemon/source/bpf/bpf_source.h"
 #include "daemon/source/nvml/nvml_source.h"
 #include "daemon/source/procfs/process_scanner.h"
 
@@ -48,6 +49,7 @@ struct TickInput {
   AgentSource* agents = nullptr;
   const NvmlSample* nvml = nullptr;          // null: none yet
   const procfs::ScanResult* scan = nullptr;  // null: none yet
+  const BpfSnapshot* bpf = nullptr;          // null: no probes
   std::vector<FeatureView> sources;          // beside those the builder knows
   std::vector<LossView> losses;
 };
@@ -64,10 +66,17 @@ class SnapshotBuilder {
   // When the device has answered: reads the totals again, so that both are of one moment.
   void AbsorbFigures(const TickInput& input);
   // The snapshot of everything absorbed.
-  std::shared_ptr<const NodeSnapshot> Build(const TickInput& input);
+  std::shared_ptr<NodeSnapshot> Build(const TickInput& input);
 
   // Processes that ended and whose last state has been absorbed; the caller lets go of them.
   std::vector<pid_t> TakeEnded();
+
+  // Processes that use CUDA, for the probes to watch; true where no agent counts driver calls, so
+  // that the probes must keep the ledger.
+  std::map<pid_t, bool> CudaProcesses() const;
+  // What an agent knew as live when CUPTI was taken from it, once for each process whose probes
+  // have begun to count since.
+  std::map<pid_t, std::vector<BpfSeed>> TakeSeeds(AgentSource* agents, const BpfSnapshot& bpf);
 
   // How a process that ended came to its end, told by a source that knows better ("killed by the
   // OOM killer").
@@ -84,6 +93,7 @@ class SnapshotBuilder {
   void AbsorbAgent(ObservedProcess* process, const TickInput& input);
   void AbsorbUnobserved(const TickInput& input);
   void ReadHost(Record* record, const TickInput& input);
+  void AbsorbProbes(const TickInput& input);
   void Judge(Record* record, const ObservedProcess* process, const TickInput& input);
   void JudgeJobs(NodeSnapshot* snapshot);
   DeviceFigure FigureOf(const Record& record, int device, const NvmlSample* nvml) const;

@@ -397,11 +397,11 @@ void AgentSource::Refresh(std::chrono::milliseconds budget) {
   }
 }
 
-void AgentSource::LetGoOfRegion(pid_t pid) {
+std::unique_ptr<RegionReader> AgentSource::TakeRegion(pid_t pid) {
   const auto it = processes_.find(pid);
-  if (it == processes_.end() || it->second.region == nullptr) return;
+  if (it == processes_.end() || it->second.region == nullptr) return nullptr;
   it->second.last = std::make_unique<RegionCopy>(it->second.region->copy());
-  it->second.region.reset();
+  return std::move(it->second.region);
 }
 
 void AgentSource::Forget(pid_t pid) {

@@ -80,8 +80,8 @@ class AgentSource {
   void Refresh(std::chrono::milliseconds budget = std::chrono::milliseconds(200));
 
   std::map<pid_t, ObservedProcess>& processes() { return processes_; }
-  // Closes the memfd and keeps only our own copy.
-  void LetGoOfRegion(pid_t pid);
+  // Gives the region away; null when there is none. What was read of it stays as `last`.
+  std::unique_ptr<RegionReader> TakeRegion(pid_t pid);
   void Forget(pid_t pid);
 
   // Sends a command to the agent of `pid`.

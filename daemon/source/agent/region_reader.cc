@@ -169,8 +169,6 @@ ReplyCode RegionReader::CheckSections(std::string* why) {
 uint64_t RegionReader::Used(Section section, uint64_t most) const {
   const wire::Header& header = copy_.header;
   const SectionPlace& place = Place(section);
-  // Live tables are hashed: used rows lie anywhere.
-  if (section >= Section::kLiveDriver) return std::min(place.capacity, most);
   for (uint32_t i = 0; i < std::min(header.section_count, wire::kMaxSections); ++i) {
     if (header.sections[i].id != static_cast<uint32_t>(section)) continue;
     const uint64_t used = header.sections[i].used;
@@ -404,28 +402,41 @@ bool RegionReader::Refresh(RegionChanges* changes) {
                   &changes->events_missed, torn);
 }
 
+template <typename Each>
+void RegionReader::ForEachLive(Section section, Each each) const {
+  constexpr uint64_t kRowsARead = 16384;
+  const SectionPlace& place = Place(section);
+  const uint64_t used = Used(section, place.capacity);
+  std::vector<wire::LiveRow> rows(std::min(kRowsARead, used));
+  for (uint64_t first = 0; first < used; first += kRowsARead) {
+    const uint64_t count = std::min(kRowsARead, used - first);
+    if (!ReadRaw(place, first, count, rows.data())) return;
+    for (uint64_t i = 0; i < count; ++i) {
+      if (rows[i].address > 1) each(rows[i]);  // 0 is empty, 1 erased
+    }
+  }
+}
+
 std::vector<wire::LiveRow> RegionReader::LiveBlocks(const std::vector<uint32_t>& site_rows,
                                                     size_t limit) const {
   std::vector<wire::LiveRow> found;
-  constexpr uint64_t kRowsARead = 16384;
-  std::vector<wire::LiveRow> rows(kRowsARead);
   for (Section section : {Section::kLiveDriver, Section::kLiveFramework, Section::kLiveHost}) {
-    const SectionPlace& place = Place(section);
-    for (uint64_t first = 0; first < place.capacity; first += kRowsARead) {
-      const uint64_t count = std::min(kRowsARead, place.capacity - first);
-      if (!ReadRaw(place, first, count, rows.data())) return found;
-      for (uint64_t i = 0; i < count; ++i) {
-        if (rows[i].address <= 1) continue;  // empty or erased
-        if (std::find(site_rows.begin(), site_rows.end(), rows[i].site) != site_rows.end()) {
-          found.push_back(rows[i]);
-        }
+    ForEachLive(section, [&](const wire::LiveRow& row) {
+      if (std::find(site_rows.begin(), site_rows.end(), row.site) != site_rows.end()) {
+        found.push_back(row);
       }
-    }
+    });
   }
   std::sort(found.begin(), found.end(), [](const wire::LiveRow& a, const wire::LiveRow& b) {
     return std::pair(a.step, a.address) < std::pair(b.step, b.address);
   });
   if (found.size() > limit) found.resize(limit);
+  return found;
+}
+
+std::vector<wire::LiveRow> RegionReader::DriverBlocks() const {
+  std::vector<wire::LiveRow> found;
+  ForEachLive(Section::kLiveDriver, [&](const wire::LiveRow& row) { found.push_back(row); });
   return found;
 }
 

@@ -90,6 +90,8 @@ class RegionReader {
   // The live blocks booked under the sites of `site_rows`, oldest step first, at most `limit`.
   // Reads the live tables as they are: a block that comes or goes meanwhile may be missed.
   std::vector<wire::LiveRow> LiveBlocks(const std::vector<uint32_t>& site_rows, size_t limit) const;
+  // All live blocks of the driver's table.
+  std::vector<wire::LiveRow> DriverBlocks() const;
 
   // Calls `write(offset, data, bytes)` for every used part of the region; stops when it returns
   // false. For the copy on disk.
@@ -131,6 +133,9 @@ class RegionReader {
   bool ReadRing(wire::Section section, uint64_t kept, uint64_t first_number, uint64_t* next,
                 std::vector<Row>* rows, uint64_t* missed, uint64_t* torn);
   bool ReadTotals(uint64_t* torn);
+
+  template <typename Each>
+  void ForEachLive(wire::Section section, Each each) const;
 
   static constexpr size_t kSectionIds = 32;
 

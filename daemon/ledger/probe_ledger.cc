@@ -1,0 +1,130 @@
+#include "daemon/ledger/probe_ledger.h"
+
+#include <cstdio>
+
+#include "daemon/ledger/blame.h"
+#include "daemon/ledger/site_names.h"
+
+namespace tidemark {
+namespace {
+
+std::string_view BaseName(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+FeatureView StateOf(const BpfProcess& probes) {
+  const char* mode =
+      probes.mode == BpfMode::kLedger ? "counting every CUDA call" : "second witness";
+  switch (probes.state) {
+    case BpfAttachState::kOff:
+      return {"bpf_cuda", "off", probes.reason};
+    case BpfAttachState::kWaiting:
+      return {"bpf_cuda", "off", "waiting for libcuda"};
+    case BpfAttachState::kAttached:
+      return {"bpf_cuda", "on", probes.reason.empty() ? mode : mode + (": " + probes.reason)};
+    case BpfAttachState::kFailed:
+      return {"bpf_cuda", "unavailable", probes.reason};
+    case BpfAttachState::kExited:
+      return {"bpf_cuda", "off", "the process ended"};
+  }
+  return {"bpf_cuda", "off", ""};
+}
+
+}  // namespace
+
+std::shared_ptr<const SiteInfo> ProbeLedger::NameOf(const std::shared_ptr<const BpfStack>& stack) {
+  Name& name = names_[stack.get()];
+  if (!name.pending) return name.info;
+  name.stack = stack;
+  name.pending = false;
+  auto info = std::make_shared<SiteInfo>();
+  info->truncated = stack->partial;
+  for (const BpfFrame& frame : stack->frames) {
+    FrameView view;
+    if (frame.python) {
+      view.kind = wire::FrameKind::kPython;
+      view.function = frame.function;
+      view.file = frame.file;
+      view.line = frame.line > 0 ? static_cast<uint32_t>(frame.line) : 0;
+    } else {
+      view.kind = wire::FrameKind::kNative;
+      view.file = frame.module;
+      char place[32];
+      std::snprintf(place, sizeof(place), "+0x%llx",
+                    static_cast<unsigned long long>(frame.offset));  // NOLINT: for %llx
+      view.function = (frame.module.empty() ? "?" : std::string(BaseName(frame.module))) + place;
+      if (!frame.module.empty() && symbolizer_ != nullptr) {
+        // A return address may lie behind the end of the caller.
+        const std::shared_ptr<const Symbol> symbol =
+            symbolizer_->Find(pid_, frame.module, frame.build_id, frame.offset - 1);
+        if (symbol == nullptr) {
+          name.pending = true;
+        } else if (!symbol->function.empty()) {
+          view.function = symbol->function;
+          if (symbol->line > 0) {
+            view.file = symbol->file;
+            view.line = symbol->line;
+          }
+        }
+      }
+    }
+    info->frames.push_back(std::move(view));
+  }
+  info->id = SiteIdOf(info->frames);
+  info->blamed_frame = BlamedFrame(info->frames);
+  name.info = std::move(info);
+  return name.info;
+}
+
+void ProbeLedger::Update(const BpfProcess& probes, const DeviceMap& devices, int only_device) {
+  auto device_of = [&](MemoryClass memory_class, int ordinal) {
+    if (!OnDevice(memory_class)) return -1;
+    return ordinal < 0 ? only_device : devices.ToNode(ordinal);
+  };
+  state_ = StateOf(probes);
+  totals_.clear();
+  for (const BpfTotal& row : probes.totals) {
+    ClassTotal total;
+    total.memory_class = row.memory_class;
+    total.device = device_of(row.memory_class, row.device);
+    total.witness = Witness::kBpf;
+    total.live_bytes = static_cast<int64_t>(row.live_bytes);
+    total.peak_bytes = static_cast<int64_t>(row.peak_bytes);
+    total.allocated_bytes = row.allocated_bytes;
+    total.freed_bytes = row.freed_bytes;
+    total.allocations = row.allocated_count;
+    total.frees = row.freed_count;
+    totals_.push_back(total);
+  }
+  entry_points_.clear();
+  for (const BpfEntryPoint& row : probes.entry_points) {
+    entry_points_.push_back({std::string(wire::ToString(row.entry_point)), Witness::kBpf, row.calls,
+                             row.failed_calls, row.requested_bytes});
+  }
+  losses_.clear();
+  for (const BpfLoss& loss : probes.losses) {
+    losses_.push_back({"bpf_" + std::string(loss.cause), loss.count, 0});
+  }
+  if (probes.before_attach_frees > 0) {
+    losses_.push_back({"bpf_freed_from_before_attach", probes.before_attach_frees, 0});
+  }
+  auto sites = std::make_shared<SiteList>();
+  for (const BpfSite& row : probes.sites) {
+    auto site = std::make_shared<SiteView>();
+    site->info = NameOf(row.stack);
+    site->memory_class = row.memory_class;
+    site->device = device_of(row.memory_class, -1);
+    site->witness = Witness::kBpf;
+    site->live = {static_cast<int64_t>(row.live_bytes), static_cast<int64_t>(row.live_count)};
+    site->allocated_bytes = row.allocated_bytes;
+    site->freed_bytes = row.allocated_bytes - row.live_bytes;
+    site->allocated_count = row.allocated_count;
+    site->min_block_bytes = row.min_block_bytes;
+    site->max_block_bytes = row.max_block_bytes;
+    sites->push_back(std::move(site));
+  }
+  sites_ = std::move(sites);
+}
+
+}  // namespace tidemark
