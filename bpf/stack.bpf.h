@@ -21,8 +21,14 @@ struct thread_struct {
 	unsigned long fsbase;
 } __attribute__((preserve_access_index));
 
+/* A family that reads more of it names the fields before including this header. */
+#ifndef TM_TASK_EXTRA_FIELDS
+#define TM_TASK_EXTRA_FIELDS
+#endif
+
 struct task_struct {
 	struct thread_struct thread;
+	TM_TASK_EXTRA_FIELDS
 } __attribute__((preserve_access_index));
 
 /* Set before loading. Without bpf_loop (before 5.17) there are no Python frames. */

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -20,6 +21,7 @@
 
 #include "base/unique_fd.h"
 #include "daemon/source/bpf/bpf_object.h"
+#include "daemon/source/bpf/host_family.h"
 #include "daemon/source/bpf/libcuda_family.h"
 #include "daemon/source/bpf/lifecycle_family.h"
 #include "daemon/source/bpf/watched_process.h"
@@ -33,6 +35,8 @@ constexpr int kDrainMilliseconds = 50;
 constexpr uint64_t kLookEveryNs = 500 * kMillisecond;
 constexpr uint64_t kRetryEveryNs = 10'000 * kMillisecond;
 constexpr size_t kMaxEvents = 65536;
+// An interpreter that is not mapped a few seconds after the start is none.
+constexpr int kPythonLooks = 5;
 
 uint64_t NowNs() {
   timespec now;
@@ -54,7 +58,7 @@ std::string_view BaseName(std::string_view path) {
 
 }  // namespace
 
-class BpfSource::Impl : public LibcudaFamily::Sink {
+class BpfSource::Impl : public LibcudaFamily::Sink, public HostFamily::Sink {
  public:
   Impl(BpfConfig config, ProcRoot root)
       : config_(std::move(config)), root_(std::move(root)), modules_(root_) {}
@@ -86,16 +90,21 @@ class BpfSource::Impl : public LibcudaFamily::Sink {
   void ChangeMode(WatchedProcess* process, BpfMode mode);
   void Detach(WatchedProcess* process);
   void NoteExit(WatchedProcess* process);
+  void SetHost(WatchedProcess* process, bool on);
+  void LookAtHost(WatchedProcess* process, uint64_t now);
   void OnLifecycle(const tm_lifecycle_event& event);
   void DrainRings();
 
   // Called from DrainRings, with the mutex held.
   void OnCall(const tm_cuda_call& call) override;
   void OnStack(const tm_stack& stack) override;
+  void OnHostEvent(const tm_host_event& event) override;
+  void OnHostStack(const tm_stack& stack) override { OnStack(stack); }
   WatchedProcess* FindReported(const tm_report& head);
 
   // The kernel's counts, or those kept when it stopped counting.
   std::optional<tm_cuda_counts> CountsOf(const WatchedProcess& process) const;
+  std::optional<tm_host_watch> HostCountsOf(const WatchedProcess& process) const;
 
   const BpfConfig config_;
   const ProcRoot root_;
@@ -104,6 +113,7 @@ class BpfSource::Impl : public LibcudaFamily::Sink {
   // Set before the thread starts and unchanged while it runs.
   std::unique_ptr<LibcudaFamily> libcuda_;
   std::unique_ptr<LifecycleFamily> lifecycle_;
+  std::unique_ptr<HostFamily> host_;
   UniqueFd wake_;
   std::thread thread_;
 
@@ -154,6 +164,13 @@ void BpfSource::Impl::LoadFamilies() {
   } else {
     note_off("lifecycle");
   }
+  if (FamilyWanted("host")) {
+    auto family = HostFamily::Load(config_, root_, this);
+    note("host", family);
+    if (family) host_ = std::move(family).value();
+  } else {
+    note_off("host");
+  }
 }
 
 Result<void> BpfSource::Impl::Start() {
@@ -185,6 +202,7 @@ void BpfSource::Impl::Stop() {
   std::lock_guard lock(mutex_);
   libcuda_.reset();
   lifecycle_.reset();
+  host_.reset();
   for (BpfFamilyState& state : states_) {
     state = {.name = state.name, .attached = false, .reason = "stopped", .hint = ""};
   }
@@ -216,12 +234,17 @@ std::optional<tm_cuda_counts> BpfSource::Impl::CountsOf(const WatchedProcess& pr
   return libcuda_->Counts(process.pid);
 }
 
+std::optional<tm_host_watch> BpfSource::Impl::HostCountsOf(const WatchedProcess& process) const {
+  if (process.last_host_counts || !process.host_on || !host_) return process.last_host_counts;
+  return host_->Counts(process.pid);
+}
+
 BpfSnapshot BpfSource::Impl::Collect() const {
   std::lock_guard lock(mutex_);
   BpfSnapshot snapshot;
   snapshot.families = states_;
   for (const auto& [pid, process] : processes_) {
-    snapshot.processes.push_back(process->View(CountsOf(*process)));
+    snapshot.processes.push_back(process->View(CountsOf(*process), HostCountsOf(*process)));
   }
   if (event_backlog_losses_ > 0) {
     snapshot.losses.push_back({"lifecycle_backlog", event_backlog_losses_});
@@ -255,6 +278,7 @@ void BpfSource::Impl::Run() {
       const bool looking =
           process->state == BpfAttachState::kWaiting || process->state == BpfAttachState::kFailed;
       if (looking && now >= process->next_look_ns) Look(process.get(), now);
+      if (process->host_on && now >= process->next_host_look_ns) LookAtHost(process.get(), now);
       pollfd ended = {process->pidfd.get(), POLLIN, 0};
       if (process->state != BpfAttachState::kExited && process->pidfd.valid() &&
           poll(&ended, 1, 0) == 1) {
@@ -262,7 +286,10 @@ void BpfSource::Impl::Run() {
       }
     }
   }
-  for (auto& [pid, process] : processes_) Detach(process.get());
+  for (auto& [pid, process] : processes_) {
+    SetHost(process.get(), false);
+    Detach(process.get());
+  }
   std::lock_guard lock(mutex_);
   processes_.clear();
 }
@@ -281,6 +308,7 @@ void BpfSource::Impl::DrainRings() {
   // First what tells that a process became another one: its calls are sorted by that.
   if (lifecycle_) lifecycle_->Drain();
   if (libcuda_) libcuda_->Drain();
+  if (host_) host_->Drain();
 }
 
 void BpfSource::Impl::ApplyWanted() {
@@ -299,6 +327,7 @@ void BpfSource::Impl::ApplyWanted() {
       if (!start || *start == process->start_time_ticks) continue;
     }
     if (process && (forget || process->state == BpfAttachState::kExited)) {
+      SetHost(process, false);
       Detach(process);
       std::lock_guard lock(mutex_);
       processes_.erase(found);
@@ -313,6 +342,7 @@ void BpfSource::Impl::ApplyWanted() {
       std::lock_guard lock(mutex_);
       process->wanted = watch;
     }
+    SetHost(process, watch.host);
     if (watch.cuda == BpfMode::kOff) {
       Detach(process);
       std::lock_guard lock(mutex_);
@@ -462,12 +492,72 @@ void BpfSource::Impl::Detach(WatchedProcess* process) {
 
 void BpfSource::Impl::NoteExit(WatchedProcess* process) {
   const BpfMode mode = process->mode;
+  SetHost(process, false);
   Detach(process);
   std::lock_guard lock(mutex_);
   process->mode = mode;
   process->state = BpfAttachState::kExited;
   process->reason = "the process ended";
   process->pidfd.Reset();
+}
+
+void BpfSource::Impl::SetHost(WatchedProcess* process, bool on) {
+  if (on == process->host_on || !host_) return;
+  if (!on) {
+    DrainRings();
+    std::optional<tm_host_watch> counts = HostCountsOf(*process);
+    {
+      std::lock_guard lock(mutex_);
+      process->last_host_counts = counts;
+      process->host_on = false;
+    }
+    host_->RemoveProcess(process->pid);
+    return;
+  }
+  Result<void> added = host_->AddProcess(process->pid, process->generation);
+  Result<std::vector<Mapping>> mappings = ReadMappings(root_, process->pid);
+  std::lock_guard lock(mutex_);
+  process->host.emplace(uint64_t{4096} * config_.sample_one_fault_of);
+  process->last_host_counts.reset();
+  if (!added) process->reason += "host memory: " + added.error().ToString();
+  if (mappings) process->host->Begin(*mappings);
+  process->host_on = added.ok();
+  process->resident_at_begin = process->resident_now = ReadResidentBytes(root_, process->pid);
+  process->python_looks_left = kPythonLooks;
+  process->next_host_look_ns = 0;
+}
+
+// Once a second: how resident bytes stand, whether rings with pinned buffers were closed, and an
+// interpreter that was not there before.
+void BpfSource::Impl::LookAtHost(WatchedProcess* process, uint64_t now) {
+  std::optional<PythonNames> python;
+  if (process->python_looks_left > 0) {
+    process->python_looks_left -= 1;
+    Result<std::vector<Mapping>> mappings = ReadMappings(root_, process->pid);
+    Result<std::optional<PythonNames>> found =
+        mappings ? PythonNames::Find(root_, process->pid, *mappings)
+                 : Result<std::optional<PythonNames>>(mappings.error());
+    if (found && *found && host_->SetPython(process->pid, (*found)->KernelLayout())) {
+      python = *std::move(found);
+      process->python_looks_left = 0;
+    }
+  }
+  const ResidentBytes resident = ReadResidentBytes(root_, process->pid);
+  std::lock_guard lock(mutex_);
+  process->next_host_look_ns = now + 1000 * kMillisecond;
+  if (python) process->stacks.SetPython(std::move(python));
+  process->resident_now = resident;
+  process->host->PruneRings([&](int descriptor) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(
+        root_.Proc(process->pid) / "fd" / std::to_string(descriptor), gone);
+    return !gone && target == "anon_inode:[io_uring]";
+  });
+}
+
+void BpfSource::Impl::OnHostEvent(const tm_host_event& event) {
+  WatchedProcess* process = FindReported(event.head);
+  if (process && process->host) process->host->Apply(event);
 }
 
 void BpfSource::Impl::ApplySeeds() {
@@ -519,8 +609,12 @@ void BpfSource::Impl::OnLifecycle(const tm_lifecycle_event& event) {
     found->second->next_look_ns = 0;
     found->second->last_vm_pages = 0;
   }
-  found->second->calls.Exec(told.time_ns);
-  found->second->stacks.Clear();
+  WatchedProcess* process = found->second.get();
+  process->calls.Exec(told.time_ns);
+  if (process->host) process->host->Exec(told.time_ns);
+  process->stacks.Clear();
+  process->python_looks_left = kPythonLooks;
+  process->next_host_look_ns = 0;
 }
 
 WatchedProcess* BpfSource::Impl::FindReported(const tm_report& head) {

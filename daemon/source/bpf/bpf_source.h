@@ -52,6 +52,7 @@ struct BpfConfig {
   uint32_t max_processes = 1024;                    // watched at a time
   uint32_t max_stacks = 16384;                      // distinct call stacks, per family
   uint32_t max_live_allocations = 4u << 20;         // per process; more are counted as `table_full`
+  uint32_t sample_one_fault_of = 64;                // page faults; rounded up to a power of two
   std::string libcuda_prefix = "libcuda.so";        // how the mapped file's name begins
 };
 
@@ -93,10 +94,15 @@ struct BpfSite {
   uint64_t allocated_count = 0;
   uint64_t min_block_bytes = 0;  // of all blocks ever seen here; equal to max: "36 x 256 MiB"
   uint64_t max_block_bytes = 0;
-  uint64_t resident_bytes = 0;  // host classes only: growth by sampled page faults, an estimate
+  // Host classes only: what was touched from here and not given back, by sampled page faults scaled
+  // to the growth of the process's resident bytes of that class: an estimate. The call site that
+  // touches memory is often not the one that mapped it, which holds `live_bytes`.
+  uint64_t resident_bytes = 0;
 };
 
-// Totals of one class in one process, since attach. Exact unless a loss says otherwise.
+// Totals of one class in one process, since attach. Exact unless a loss says otherwise. Host
+// classes count mapped bytes; kLocked and kLazyFree say what was asked for: locked now, offered
+// ever.
 struct BpfTotal {
   MemoryClass memory_class = MemoryClass::kDevice;
   int32_t device = -1;  // CUDA ordinal within the process; -1: a probe cannot know
