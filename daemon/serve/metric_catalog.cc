@@ -78,7 +78,8 @@ constexpr std::array<MetricSpec, kMetricCount> kCatalog = {{
      "one, of driver allocations."},
     {Metric::kSiteLive, "tidemark_site_live_bytes", kGauge, "bytes", true,
      "device,class,site,where", kBasic, "3 a rank (level full: 20)",
-     "Live bytes of an allocation site: those that a verdict blames first, then the largest."},
+     "Live bytes of an allocation site: those that a verdict blames, then the largest, the "
+     "framework's blocks before the driver's allocations, which hold them."},
     {Metric::kMemory, "tidemark_memory_bytes", kGauge, "bytes", true, "device,class", kBasic,
      "12 a device and 11 of host memory",
      "Bytes held now, by class. The device classes of one device add up to "

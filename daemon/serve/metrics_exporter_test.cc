@@ -178,6 +178,18 @@ TEST_F(MetricsTest, TheBlamedSiteComesFirstThenTheLargest) {
                                    "site=\"0000000000001009\",where=\"model.py:19 forward\"}"}));
 }
 
+TEST_F(MetricsTest, TheSegmentsOfTheFrameworkComeAfterItsBlocks) {
+  NodeSnapshot node = testing::MakeNode(1, 3);
+  auto sites = std::make_shared<SiteList>(*node.processes[0].sites);
+  auto segment = std::make_shared<SiteView>(*testing::MakeSite(0x9000, 1LL << 40, 99));
+  segment->memory_class = MemoryClass::kDevice;
+  sites->push_back(std::move(segment));
+  node.processes[0].sites = std::move(sites);
+  for (const auto& [key, value] : Scrape(std::move(node))) {
+    EXPECT_EQ(key.find("site=\"0000000000009000\""), std::string::npos) << key;
+  }
+}
+
 TEST_F(MetricsTest, ASiteLabelHoldsNoDirectories) {
   const std::string label = SiteLabel(*testing::MakeSite(1, 1, 42)->info);
   EXPECT_EQ(label, "model.py:42 forward");

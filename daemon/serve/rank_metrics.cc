@@ -113,8 +113,13 @@ void AddSites(const ProcessSnapshot& process, const std::set<uint64_t>& blamed, 
     if (!site->info->frames.empty() && site->live.bytes > 0) order.push_back(site.get());
   }
   const size_t keep = std::min(limit, order.size());
-  const auto key = [&blamed](const SiteView* site) {
-    return std::tuple(blamed.contains(site->info->id), site->live.bytes, site->info->id);
+  // Where a framework allocates, the driver's sites are mostly its segments: the same bytes again.
+  const bool has_framework = std::ranges::any_of(
+      order, [](const SiteView* site) { return site->memory_class == MemoryClass::kFwLive; });
+  const auto key = [&](const SiteView* site) {
+    const bool driver =
+        has_framework && OnDevice(site->memory_class) && site->memory_class != MemoryClass::kFwLive;
+    return std::tuple(blamed.contains(site->info->id), !driver, site->live.bytes, site->info->id);
   };
   std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(keep), order.end(),
                     [&](const SiteView* a, const SiteView* b) { return key(a) > key(b); });
