@@ -309,7 +309,16 @@ CUresult Driver::Synchronize(Records* records) {
   const CUcontext context = Current();
   std::lock_guard lock(mutex_);
   if (const CUresult result = Usable(context); result != CUDA_SUCCESS) return result;
-  SynchronizeDevice(context->device, records);
+  SynchronizeDevice(context->device, /*of_context=*/true, records);
+  return CUDA_SUCCESS;
+}
+
+CUresult Driver::SynchronizeStream(CUstream stream, Records* records) {
+  const CUcontext context = Current();
+  std::lock_guard lock(mutex_);
+  if (const CUresult result = Usable(context); result != CUDA_SUCCESS) return result;
+  if (!ValidStream(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  SynchronizeDevice(context->device, /*of_context=*/false, records);
   return CUDA_SUCCESS;
 }
 

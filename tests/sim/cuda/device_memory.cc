@@ -132,13 +132,13 @@ CUresult Driver::MemFree(CUdeviceptr address, Records* records) {
         event.in_pool = true;
         event.pool_address = block.pool->ranges.base();
         event.pool_bytes = block.pool->ranges.backed();
-        event.pool_used = block.pool->used - block.bytes;
+        event.pool_used = block.pool->used;
         event.pool_threshold = block.pool->release_threshold;
         records->memory.push_back(event);
       }
       FreePoolBlock(address, block);
-      Records untold;
-      TrimPool(block.pool, block.pool->release_threshold, &untold);
+      block.pool->used += block.bytes;  // measured: this way of freeing never lowers the count
+      TrimPool(block.pool, block.pool->release_threshold);
       break;
     }
     case BlockKind::kIpc:

@@ -122,6 +122,7 @@ class Driver {
   CUresult SetLimit(CUlimit limit, size_t value);
   CUresult GetLimit(size_t* value, CUlimit limit);
   CUresult Synchronize(Records* records);
+  CUresult SynchronizeStream(CUstream stream, Records* records);
 
   CUresult StreamCreate(CUstream* stream);
   CUresult StreamDestroy(CUstream stream);
@@ -218,6 +219,7 @@ class Driver {
     std::unique_ptr<CUmemPoolHandle_st> default_pool;
     CUmemoryPool current_pool;
     uint64_t graph_bytes = 0;  // of the graph pool
+    bool graph_pool_told = false;
     uint64_t graph_unfreed = 0;
   };
 
@@ -240,8 +242,9 @@ class Driver {
   void DropArray(CUarray array, Records* records);
   void DropPhysical(Physical* physical);
   void FreePoolBlock(CUdeviceptr address, const Block& block);
-  void TrimPool(CUmemoryPool pool, uint64_t keep, Records* records);
-  void SynchronizeDevice(int device, Records* records);
+  uint64_t TrimPool(CUmemoryPool pool, uint64_t keep);  // bytes given back
+  void SynchronizeDevice(int device, bool of_context, Records* records);
+  void TellGraphPool(int device, Records* records);
   bool KnownPool(CUmemoryPool pool);
 
   std::atomic<bool> initialized_{false};

@@ -261,9 +261,9 @@ SIM_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
   return Driver::Get().StreamDestroy(stream);
 }
 
-SIM_EXPORT CUresult cuStreamSynchronize(CUstream) {
+SIM_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
   return Traced(kCbidStreamSynchronize, "cuStreamSynchronize", NoParams{},
-                [&](Records* records) { return Driver::Get().Synchronize(records); });
+                [&](Records* records) { return Driver::Get().SynchronizeStream(stream, records); });
 }
 
 SIM_EXPORT CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,

@@ -161,6 +161,8 @@ CUresult Driver::GraphLaunch(CUgraphExec exec, Records* records) {
     const uint64_t more = needed - dev.graph_bytes;
     if (!Charge(exec->device, more)) return CUDA_ERROR_OUT_OF_MEMORY;
     dev.graph_bytes = needed;
+    if (!dev.graph_pool_told) TellGraphPool(exec->device, records);
+    dev.graph_pool_told = true;
     TellGraph(records, CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION, exec->device, more);
   }
   if (!exec->launched) dev.graph_unfreed += exec->unfreed_bytes;

@@ -25,10 +25,16 @@ uint32_t StreamId(CUstream stream) {
 }
 
 void TellPool(Records* records, CUpti_ActivityMemoryPoolOperationType operation, CUmemoryPool pool,
-              uint64_t keep) {
+              uint64_t bytes, uint64_t used, uint64_t keep) {
   if (tidemark_sim_tools.pool_enabled.load(std::memory_order_relaxed) == 0) return;
   records->pool.push_back({operation, static_cast<uint32_t>(pool->device), pool->ranges.base(),
-                           pool->ranges.backed(), pool->used, pool->release_threshold, keep});
+                           bytes, used, pool->release_threshold, keep});
+}
+
+void TellTrimmed(Records* records, CUmemoryPool pool, uint64_t keep) {
+  if (!pool->created_told) return;
+  TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED, pool, pool->ranges.backed(),
+           pool->used, keep);
 }
 
 void TellAsync(Records* records, CUpti_ActivityMemoryOperationType operation, CUdeviceptr address,
@@ -116,41 +122,59 @@ CUresult Driver::PoolDestroy(CUmemoryPool pool, Records* records) {
   const auto it = pools_.find(pool);
   if (it == pools_.end() || pool->destroyed) return CUDA_ERROR_INVALID_VALUE;
   if (pool->created_told) {
-    TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_DESTROYED, pool, 0);
+    TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_DESTROYED, pool,
+             pool->ranges.backed(), pool->used, 0);
   }
   pool->destroyed = true;
   Device& dev = device(pool->device);
   if (dev.current_pool == pool) dev.current_pool = dev.default_pool.get();
-  if (pool->live == 0) TrimPool(pool, 0, records);
+  if (pool->live == 0) TrimPool(pool, 0);
   return CUDA_SUCCESS;
 }
 
 // Gives back unused steps; a destroyed pool that holds nothing any more goes away with them.
-void Driver::TrimPool(CUmemoryPool pool, uint64_t keep, Records* records) {
-  Credit(pool->device, pool->ranges.Trim(keep));
-  if (pool->created_told && !pool->destroyed) {
-    TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED, pool, keep);
-  }
+uint64_t Driver::TrimPool(CUmemoryPool pool, uint64_t keep) {
+  const uint64_t dropped = pool->ranges.Trim(keep);
+  Credit(pool->device, dropped);
   if (pool->destroyed && pool->live == 0) {
     pool_windows_.Give(pool->ranges.base(), pool->window);
     pools_.erase(pool);
   }
+  return dropped;
 }
 
 CUresult Driver::PoolTrim(CUmemoryPool pool, size_t keep, Records* records) {
   std::lock_guard lock(mutex_);
   if (!KnownPool(pool)) return CUDA_ERROR_INVALID_VALUE;
-  TrimPool(pool, keep, records);
+  TrimPool(pool, keep);
+  TellTrimmed(records, pool, keep);
   return CUDA_SUCCESS;
 }
 
-void Driver::SynchronizeDevice(int ordinal, Records* records) {
-  TrimPool(device(ordinal).default_pool.get(), device(ordinal).default_pool->release_threshold,
-           records);
+// A context's synchronisation is recorded for each pool in use, a stream's where it gave back
+// memory.
+void Driver::SynchronizeDevice(int ordinal, bool of_context, Records* records) {
+  const auto synchronize = [&](CUmemoryPool pool) {
+    const bool stays = !pool->destroyed;  // else trimming may delete it
+    const uint64_t keep = pool->release_threshold;
+    const uint64_t dropped = TrimPool(pool, keep);
+    if (stays && (of_context || dropped != 0)) TellTrimmed(records, pool, keep);
+  };
+  synchronize(device(ordinal).default_pool.get());
   for (auto it = pools_.begin(); it != pools_.end();) {
     const CUmemoryPool pool = (it++)->first;  // trimming may erase it
-    if (pool->device == ordinal) TrimPool(pool, pool->release_threshold, records);
+    if (pool->device == ordinal) synchronize(pool);
   }
+}
+
+// Before a graph takes memory for the first time, the default pool is trimmed and the graphs' pool
+// is made.
+void Driver::TellGraphPool(int ordinal, Records* records) {
+  const CUmemoryPool default_pool = device(ordinal).default_pool.get();
+  TellTrimmed(records, default_pool, default_pool->release_threshold);
+  if (tidemark_sim_tools.pool_enabled.load(std::memory_order_relaxed) == 0) return;
+  records->pool.push_back({CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED,
+                           static_cast<uint32_t>(ordinal), 0, kPoolStep, 0, 0, 0});
 }
 
 CUresult Driver::PoolGet(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
@@ -204,7 +228,7 @@ CUresult Driver::AllocAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool poo
   if (taken == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!pool->created_told) {
     pool->created_told = true;
-    TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED, pool, 0);
+    TellPool(records, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED, pool, kPoolStep, 0, 0);
   }
   ++pool->live;
   pool->used += bytes;
