@@ -22,7 +22,7 @@ namespace tidemark::detect {
 
 struct AnalyzeOptions {
   std::string path;           // "-" = standard input
-  bool json = false;          // one object, as documented in docs/runbooks/README.md
+  bool json = false;          // one object, documented in docs/runbooks/README.md
   bool fail_on_leak = false;  // exit status 1 when the verdict is `leak`
 };
 

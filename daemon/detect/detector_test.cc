@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <random>
+#include <string>
 
+#include "daemon/detect/cause.h"
 #include "daemon/detect/floor_history.h"
 #include "daemon/detect/forecast.h"
 #include "daemon/detect/growth_shape.h"
@@ -30,6 +33,16 @@ SeriesDetector Watched(int points, F mib) {
                   static_cast<int64_t>((mib(t) + noise) * kMiB));
   }
   return detector;
+}
+
+TEST(CauseTest, EveryCauseHasAPageThatIsThere) {
+  for (int i = 1; i <= static_cast<int>(Cause::kFiniteRamp); ++i) {
+    const CauseInfo& info = InfoOf(static_cast<Cause>(i));
+    EXPECT_EQ(info.cause, static_cast<Cause>(i));
+    EXPECT_EQ(CauseFromString(info.name), info.cause);
+    const std::ifstream page(std::string(TIDEMARK_RUNBOOKS) + "/" + std::string(info.runbook));
+    EXPECT_TRUE(page.good()) << info.runbook;
+  }
 }
 
 TEST(FloorHistoryTest, EveryLevelKeepsTheSmallestOfItsBlocks) {
