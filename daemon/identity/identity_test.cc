@@ -242,7 +242,7 @@ TEST(ContainerTest, PodsOfOneJobHaveOneOwner) {
   EXPECT_EQ(OwnerOfPod("llama-master-0"), "llama");
   EXPECT_EQ(OwnerOfPod("llama-x7k2p"), "llama");
   EXPECT_EQ(OwnerOfPod("llama-12-x7k2p"), "llama");
-  EXPECT_EQ(OwnerOfPod("server-6d4b75cb6d-hr9xt"), "server-6d4b75cb6d");  // 'd' and 'b' only: no
+  EXPECT_EQ(OwnerOfPod("server-6d4b75cb6d-hr9xt"), "server");
   EXPECT_EQ(OwnerOfPod("ps-demo"), "ps-demo");
   EXPECT_EQ(OwnerOfPod(""), "");
 }

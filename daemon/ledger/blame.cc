@@ -47,8 +47,7 @@ bool IsLibraryModule(std::string_view path) {
   return path.starts_with("[") || path.empty();
 }
 
-// A native frame's file is its module, or its source where debug information tells: then the
-// function is all that tells whose it is.
+// Statically linked library code lies in the job's own module.
 bool IsLibraryFunction(std::string_view function) {
   for (const std::string_view prefix :
        {"c10::", "at::", "torch::", "std::", "__gnu_cxx::", "cu", "Py", "_Py", "__libc_"}) {
@@ -59,17 +58,17 @@ bool IsLibraryFunction(std::string_view function) {
 
 }  // namespace
 
-bool IsLibraryFrame(const FrameView& frame) {
+bool IsLibraryFrame(const FrameView& frame, std::string_view module) {
   if (frame.kind == wire::FrameKind::kPython) {
     return frame.file.empty() || frame.file.front() == '<' || InPythonLibrary(frame.file);
   }
-  return IsLibraryModule(frame.file) || IsLibraryFunction(frame.function);
+  return IsLibraryModule(module) || IsLibraryFunction(frame.function);
 }
 
-size_t BlamedFrame(const std::vector<FrameView>& frames) {
+size_t BlamedFrame(const std::vector<FrameView>& frames, const std::vector<std::string>& modules) {
   for (const wire::FrameKind kind : {wire::FrameKind::kPython, wire::FrameKind::kNative}) {
     for (size_t i = 0; i < frames.size(); ++i) {
-      if (frames[i].kind == kind && !IsLibraryFrame(frames[i])) return i;
+      if (frames[i].kind == kind && !IsLibraryFrame(frames[i], modules[i])) return i;
     }
   }
   for (size_t i = 0; i < frames.size(); ++i) {

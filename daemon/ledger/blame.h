@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/snapshot/node_snapshot.h"
@@ -9,11 +11,12 @@
 namespace tidemark {
 
 // Whether a frame belongs to an installed library, the standard library, the interpreter or the
-// framework, and not to the job's own code.
-bool IsLibraryFrame(const FrameView& frame);
+// framework, and not to the job's own code. `module` is the file that a native frame was mapped
+// from (its FrameView::file may name the source instead).
+bool IsLibraryFrame(const FrameView& frame, std::string_view module);
 
 // Index of the innermost Python frame of the job's own code; else of the innermost such native
-// frame; else of the innermost Python frame; else 0.
-size_t BlamedFrame(const std::vector<FrameView>& frames);
+// frame; else of the innermost Python frame; else 0. `modules` goes with `frames`.
+size_t BlamedFrame(const std::vector<FrameView>& frames, const std::vector<std::string>& modules);
 
 }  // namespace tidemark

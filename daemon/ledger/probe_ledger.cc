@@ -40,6 +40,7 @@ std::shared_ptr<const SiteInfo> ProbeLedger::NameOf(const std::shared_ptr<const 
   name.pending = false;
   auto info = std::make_shared<SiteInfo>();
   info->truncated = stack->partial;
+  std::vector<std::string> modules;
   for (const BpfFrame& frame : stack->frames) {
     FrameView view;
     if (frame.python) {
@@ -70,9 +71,10 @@ std::shared_ptr<const SiteInfo> ProbeLedger::NameOf(const std::shared_ptr<const 
       }
     }
     info->frames.push_back(std::move(view));
+    modules.push_back(frame.module);
   }
   info->id = SiteIdOf(info->frames);
-  info->blamed_frame = BlamedFrame(info->frames);
+  info->blamed_frame = BlamedFrame(info->frames, modules);
   name.info = std::move(info);
   return name.info;
 }

@@ -25,10 +25,11 @@ std::string Hex(const uint8_t* bytes, size_t count) {
 }
 
 void NameNative(const RegionCopy& region, const wire::Frame& frame, pid_t pid, bool innermost,
-                Symbolizer* symbolizer, FrameView* view, bool* pending) {
+                Symbolizer* symbolizer, FrameView* view, std::string* module_path, bool* pending) {
   const wire::ModuleRow* module =
       frame.a < region.modules.size() ? &region.modules[frame.a] : nullptr;
   if (module != nullptr) view->file = region.String(module->path);
+  *module_path = view->file;
   char place[32];
   std::snprintf(place, sizeof(place), "+0x%x", frame.b);
   const std::string_view name = BaseName(view->file);
@@ -78,6 +79,7 @@ std::shared_ptr<const SiteInfo> NameSite(const RegionCopy& region, const wire::S
   info->truncated = (site.flags & wire::kSiteTruncated) != 0;
   const uint32_t count = std::min<uint32_t>(site.frame_count, wire::kMaxFrames);
   info->frames.reserve(count);
+  std::vector<std::string> modules;
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t index = uint64_t{site.first_frame} + i;
     if (index >= region.frames.size()) {
@@ -87,6 +89,7 @@ std::shared_ptr<const SiteInfo> NameSite(const RegionCopy& region, const wire::S
     }
     const wire::Frame& frame = region.frames[index];
     FrameView view;
+    std::string module;
     if (frame.kind == static_cast<uint8_t>(wire::FrameKind::kPython)) {
       view.kind = wire::FrameKind::kPython;
       view.file = region.String(frame.a);
@@ -95,12 +98,13 @@ std::shared_ptr<const SiteInfo> NameSite(const RegionCopy& region, const wire::S
       if (view.file.empty() && view.function.empty()) *pending = true;
     } else {
       view.kind = wire::FrameKind::kNative;
-      NameNative(region, frame, pid, i == 0, symbolizer, &view, pending);
+      NameNative(region, frame, pid, i == 0, symbolizer, &view, &module, pending);
     }
     info->frames.push_back(std::move(view));
+    modules.push_back(std::move(module));
   }
   info->id = SiteIdOf(info->frames);
-  info->blamed_frame = BlamedFrame(info->frames);
+  info->blamed_frame = BlamedFrame(info->frames, modules);
   return info;
 }
 

@@ -102,6 +102,7 @@ struct SnapshotBuilder::Record {
   std::vector<Waterfall> waterfalls;
   std::vector<detect::Verdict> verdicts;
   std::vector<detect::SeriesPoint> series;
+  std::vector<detect::LimitPoint> limits;
   bool past_load = false;
   bool observed = false;
   std::string not_observed_reason;
@@ -368,7 +369,10 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
   if (record->identity.rank >= 0) tick.rank = record->identity.rank;
   std::vector<detect::SeriesPoint>& series = record->series;
   series.clear();
-  std::vector<detect::LimitPoint> limits;
+  std::vector<detect::LimitPoint>& limits = record->limits;
+  // A process that is gone holds no device any more: what it would have met stays as it was.
+  const bool alive = record->liveness == Liveness::kAlive;
+  if (alive) limits.clear();
   auto add = [&](MemoryClass memory_class, int device, int64_t bytes) {
     const detect::SeriesId id{memory_class, device};
     const auto same = std::find_if(series.begin(), series.end(),
@@ -422,12 +426,12 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     add(MemoryClass::kShmem, -1, record->host.shmem_bytes);
     add(MemoryClass::kSwap, -1, record->host.swap_bytes);
     tick.facts.rss_bytes = record->host.rss_bytes;
-    if (record->host.cgroup_limit_bytes > 0) {
+    if (alive && record->host.cgroup_limit_bytes > 0) {
       limits.push_back({"cgroup limit", -1, false, record->host.cgroup_limit_bytes,
                         record->host.cgroup_current_bytes});
     }
   }
-  if (input.nvml != nullptr) {
+  if (alive && input.nvml != nullptr) {
     for (const int device : HeldOn(record->key.pid, input.nvml)) {
       const DeviceView& view = input.nvml->devices[static_cast<size_t>(device)].view;
       limits.push_back(
@@ -444,7 +448,8 @@ ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess*
                                           const TickInput& input) {
   ProcessSnapshot snapshot;
   snapshot.key = record->key;
-  if (record->liveness == Liveness::kAlive) Judge(record, process, input);
+  // The dead too, once: their last steps came with the last reading of the region.
+  Judge(record, process, input);
   snapshot.identity = record->identity;
   snapshot.liveness = record->liveness;
   snapshot.exit_reason = record->exit_reason;
