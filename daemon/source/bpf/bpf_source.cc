@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -34,6 +35,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 constexpr int kDrainMilliseconds = 50;
 constexpr uint64_t kLookEveryNs = 500 * kMillisecond;
 constexpr uint64_t kRetryEveryNs = 10'000 * kMillisecond;
+constexpr std::array<const char*, 3> kFamilyNames = {"libcuda", "lifecycle", "host"};
 constexpr size_t kMaxEvents = 65536;
 // An interpreter that is not mapped a few seconds after the start is none.
 constexpr int kPythonLooks = 5;
@@ -73,7 +75,7 @@ class BpfSource::Impl : public LibcudaFamily::Sink, public HostFamily::Sink {
   std::vector<BpfLifecycleEvent> TakeEvents();
 
  private:
-  bool FamilyWanted(const char* name) const {
+  bool FamilyWanted(std::string_view name) const {
     return config_.enabled &&
            std::find(config_.disabled_families.begin(), config_.disabled_families.end(), name) ==
                config_.disabled_families.end();
@@ -110,7 +112,8 @@ class BpfSource::Impl : public LibcudaFamily::Sink, public HostFamily::Sink {
   const ProcRoot root_;
   ModuleCache modules_;  // the thread's
 
-  // Set before the thread starts and unchanged while it runs.
+  // Set by the thread under the mutex when it begins; from then on it alone uses what is not said
+  // to be for any thread.
   std::unique_ptr<LibcudaFamily> libcuda_;
   std::unique_ptr<LifecycleFamily> lifecycle_;
   std::unique_ptr<HostFamily> host_;
@@ -128,49 +131,40 @@ class BpfSource::Impl : public LibcudaFamily::Sink, public HostFamily::Sink {
   uint32_t last_generation_ = 0;
 };
 
+// Takes up to a second, so the thread does it: nobody waits for it, and until then every family
+// says so.
 void BpfSource::Impl::LoadFamilies() {
-  states_.clear();
-  auto note = [this](const char* name, const auto& family) {
-    BpfFamilyState state;
-    state.name = name;
+  // `load` makes the family, `keep` is where it belongs.
+  auto bring_up = [this](size_t index, auto load, auto* keep) {
+    if (!FamilyWanted(kFamilyNames[index])) {
+      std::lock_guard lock(mutex_);
+      states_[index].reason = "switched off";
+      states_[index].hint = "switch it on in the configuration";
+      return;
+    }
+    auto family = load();
+    std::lock_guard lock(mutex_);
+    BpfFamilyState& state = states_[index];
+    state.attached = family.ok();
     if (family) {
-      state.attached = true;
       state.reason = (*family)->reduced();
+      *keep = std::move(family).value();
     } else {
       state.reason = family.error().tried + ": " + family.error().why;
       state.hint = family.error().hint;
     }
-    states_.push_back(std::move(state));
   };
-  auto note_off = [this](const char* name) {
-    states_.push_back({.name = name,
-                       .attached = false,
-                       .reason = "switched off",
-                       .hint = "switch it on in the configuration"});
-  };
-
-  if (FamilyWanted("libcuda")) {
-    auto family = LibcudaFamily::Load(config_, root_, this);
-    note("libcuda", family);
-    if (family) libcuda_ = std::move(family).value();
-  } else {
-    note_off("libcuda");
-  }
-  if (FamilyWanted("lifecycle")) {
-    auto family = LifecycleFamily::Load(
-        config_, root_, [this](const tm_lifecycle_event& event) { OnLifecycle(event); });
-    note("lifecycle", family);
-    if (family) lifecycle_ = std::move(family).value();
-  } else {
-    note_off("lifecycle");
-  }
-  if (FamilyWanted("host")) {
-    auto family = HostFamily::Load(config_, root_, this);
-    note("host", family);
-    if (family) host_ = std::move(family).value();
-  } else {
-    note_off("host");
-  }
+  bring_up(
+      0, [this] { return LibcudaFamily::Load(config_, root_, this); }, &libcuda_);
+  bring_up(
+      1,
+      [this] {
+        return LifecycleFamily::Load(config_, root_,
+                                     [this](const tm_lifecycle_event& e) { OnLifecycle(e); });
+      },
+      &lifecycle_);
+  bring_up(
+      2, [this] { return HostFamily::Load(config_, root_, this); }, &host_);
 }
 
 Result<void> BpfSource::Impl::Start() {
@@ -178,7 +172,13 @@ Result<void> BpfSource::Impl::Start() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = false;
-    LoadFamilies();
+    states_.clear();
+    for (const char* name : kFamilyNames) {
+      BpfFamilyState state;
+      state.name = name;
+      state.reason = kBeingLoaded;
+      states_.push_back(std::move(state));
+    }
   }
   wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return Error{"create an eventfd", strerror(errno), ""};
@@ -264,6 +264,7 @@ std::vector<BpfLifecycleEvent> BpfSource::Impl::TakeEvents() {
 // ---------------------------------------------------------------- the thread
 
 void BpfSource::Impl::Run() {
+  LoadFamilies();
   while (true) {
     Wait();
     {

@@ -169,6 +169,9 @@ struct BpfSeed {
   MemoryClass memory_class = MemoryClass::kDevice;
 };
 
+// A family's `reason` in the first moments.
+inline constexpr std::string_view kBeingLoaded = "being loaded";
+
 struct BpfLifecycleEvent {
   enum class Kind : uint8_t { kExec, kFork, kExit, kOomVictim };
   Kind kind = Kind::kExec;
@@ -184,8 +187,9 @@ class BpfSource {
   BpfSource(const BpfSource&) = delete;
   BpfSource& operator=(const BpfSource&) = delete;
 
-  // Loads every family that the kernel and our capabilities allow and starts the thread. Fails only
-  // when not even a thread can be had; a family that cannot be loaded is a state, not a failure.
+  // Starts the thread, which loads every family that the kernel and our capabilities allow within a
+  // second or so; until then their state is kBeingLoaded. Fails only when not even a thread can be
+  // had; a family that cannot be loaded is a state, not a failure.
   Result<void> Start();
   // Detaches everything and joins the thread; 16 processes take well under two seconds.
   void Stop();

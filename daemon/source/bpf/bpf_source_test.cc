@@ -33,6 +33,16 @@ bool Eventually(const std::function<bool()>& holds, milliseconds within = millis
   return true;
 }
 
+bool WaitLoaded(const BpfSource& source) {
+  return Eventually(
+      [&] {
+        return std::ranges::none_of(source.States(), [](const BpfFamilyState& family) {
+          return family.reason == kBeingLoaded;
+        });
+      },
+      milliseconds(20000));
+}
+
 BpfProcess ProcessOf(const BpfSource& source, pid_t pid) {
   for (BpfProcess& process : source.Collect().processes) {
     if (process.pid == pid) return process;
@@ -102,6 +112,7 @@ class BpfSourceTest : public testing::Test {
     source_ = std::make_unique<BpfSource>(config, ProcRoot());
     Result<void> started = source_->Start();
     ASSERT_TRUE(started.ok());
+    ASSERT_TRUE(WaitLoaded(*source_));
     for (const BpfFamilyState& family : source_->States()) {
       ASSERT_TRUE(family.attached) << family.name << ": " << family.reason << " / " << family.hint;
     }
@@ -595,6 +606,7 @@ int FamiliesSay(const std::string& word) {
   BpfSource source({}, ProcRoot());
   if (!source.Start().ok()) return 1;
   source.SetProcess(getpid(), {.cuda = BpfMode::kLedger});
+  if (!WaitLoaded(source)) return 4;
   for (const BpfFamilyState& family : source.States()) {
     if (family.attached) return 2;
     if (family.reason.find(word) == std::string::npos || family.hint.empty()) {
@@ -628,6 +640,7 @@ TEST(BpfSourceDeniedTest, SwitchedOffFamiliesSaySo) {
   config.enabled = false;
   BpfSource source(config, ProcRoot());
   ASSERT_TRUE(source.Start().ok());
+  ASSERT_TRUE(WaitLoaded(source));
   for (const BpfFamilyState& family : source.States()) {
     EXPECT_FALSE(family.attached);
     EXPECT_EQ(family.reason, "switched off");

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -31,6 +32,13 @@ class HostSourceTest : public testing::Test {
     config.ring_bytes = 64u << 20;
     source_ = std::make_unique<BpfSource>(config, ProcRoot());
     ASSERT_TRUE(source_->Start().ok());
+    ASSERT_TRUE(Eventually(
+        [&] {
+          return std::ranges::none_of(source_->States(), [](const BpfFamilyState& family) {
+            return family.reason == kBeingLoaded;
+          });
+        },
+        milliseconds(20000)));
     for (const BpfFamilyState& family : source_->States()) {
       ASSERT_TRUE(family.attached) << family.name << ": " << family.reason << " / " << family.hint;
       EXPECT_EQ(family.reason, "");
