@@ -224,13 +224,17 @@ void AgentSource::Receive(uint64_t id) {
   message.msg_controllen = sizeof(control);
   const ssize_t bytes = ::recvmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  UniqueFd memfd;
-  const cmsghdr* attached = CMSG_FIRSTHDR(&message);
-  if (bytes >= 0 && attached != nullptr && attached->cmsg_level == SOL_SOCKET &&
-      attached->cmsg_type == SCM_RIGHTS && attached->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(attached), sizeof(fd));
-    memfd.Reset(fd);
+  // Every descriptor that the kernel put into our table is ours to close. Alignment leaves room for
+  // one more than was asked for.
+  std::vector<UniqueFd> descriptors;
+  for (cmsghdr* part_of = bytes >= 0 ? CMSG_FIRSTHDR(&message) : nullptr; part_of != nullptr;
+       part_of = CMSG_NXTHDR(&message, part_of)) {
+    if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= part_of->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(part_of) + at, sizeof(fd));
+      descriptors.emplace_back(fd);
+    }
   }
   if (bytes <= 0) {
     Close(id);
@@ -242,14 +246,15 @@ void AgentSource::Receive(uint64_t id) {
     Close(id);
     return;
   }
-  if (bytes != sizeof(hello) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+  if (bytes != sizeof(hello) || descriptors.size() > 1 ||
+      (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     Refuse(id, ReplyCode::kRefusedHeader, "agent_refused_hello", "malformed greeting");
   } else if (hello.magic != wire::kHandshakeMagic) {
     Refuse(id, ReplyCode::kRefusedMagic, "agent_refused_magic", "wrong magic in its greeting");
-  } else if (!memfd.valid()) {
+  } else if (descriptors.empty()) {
     Refuse(id, ReplyCode::kRefusedHeader, "agent_refused_no_region", "no memfd came along");
   } else {
-    Admit(connection, id, hello, std::move(memfd));
+    Admit(connection, id, hello, std::move(descriptors.front()));
   }
 }
 

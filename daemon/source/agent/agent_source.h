@@ -37,7 +37,7 @@ struct AgentSourceOptions {
   uint32_t backward_per_step = 0;
   uint32_t taps = 0;
   uint64_t sampling_interval_bytes = 0;
-  std::string step_range;
+  std::string step_range = {};
 };
 
 // A process that showed a valid region. Key: pid and start time; a new agent in the same process

@@ -22,7 +22,7 @@ struct FakeRegionOptions {
   uint64_t live_blocks = 4096;
   bool seal = true;
   uint64_t agent_id = 77;
-  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
 class FakeRegion {

@@ -355,6 +355,7 @@ TEST(RegionReaderTest, AbsurdCountsOfUsedRowsReadNothingOutside) {
 
 TEST(RegionReaderTest, AFileThatIsCutShortIsLetGo) {
   FakeRegion region({.seal = false});
+  region.SetTotals({});
   const auto reader = Open(region);
   ASSERT_EQ(::ftruncate(region.fd(), 4096), 0);
   RegionChanges changes;
