@@ -29,6 +29,7 @@ GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_point
   std::array<double, kRises> sorted = rise;
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[kRises / 2];
+  shape.median_rise = median;
   const int largest = static_cast<int>(std::max_element(rise.begin(), rise.end()) - rise.begin());
   if (median > 0 && rise[largest] > kOneTime * median) {
     shape.one_time_step = rise[largest] - median;
@@ -66,6 +67,39 @@ GrowthShape ShapeOf(const FloorHistory& history, int level, int blocks) {
     floors[kParts - 1 - part] = history.FloorOf(level, part * blocks, blocks);
   }
   return ShapeOf(floors, static_cast<double>(blocks) * static_cast<double>(uint64_t{1} << level));
+}
+
+LineFit FitLine(const FloorHistory& history, int level, int blocks) {
+  const int n = kParts * blocks;
+  const auto floor = [&](int i) {  // oldest first
+    return static_cast<double>(history.At(level, n - 1 - i).floor);
+  };
+  double mean = 0;
+  for (int i = 0; i < n; ++i) mean += floor(i) / n;
+  double xy = 0;
+  double xx = 0;
+  for (int i = 0; i < n; ++i) {
+    const double x = i - (n - 1) / 2.0;
+    xy += x * (floor(i) - mean);
+    xx += x * x;
+  }
+  const double slope = xy / xx;
+  LineFit fit;
+  fit.growth = slope * (n - 1);
+  double lowest = 0;
+  double highest = 0;
+  std::array<double, 3> third{};
+  for (int i = 0; i < n; ++i) {
+    const double residual = floor(i) - mean - slope * (i - (n - 1) / 2.0);
+    lowest = std::min(lowest, residual);
+    highest = std::max(highest, residual);
+    if (i > 0) fit.largest_jump = std::max(fit.largest_jump, floor(i) - floor(i - 1));
+    third[static_cast<size_t>(3 * i / n)] += floor(i) * 3 / n;
+  }
+  fit.residual_range = highest - lowest;
+  const double early = third[1] - third[0];
+  fit.late_to_early = early > 0 ? (third[2] - third[1]) / early : 0;
+  return fit;
 }
 
 GrowthShape ShapeOfStretch(const FloorHistory& history, uint64_t from_back, uint64_t to_back) {

@@ -23,6 +23,7 @@ struct GrowthShape {
       0;  // rise of the last three over rise of the first three; below 1 it slows
   double largest_share = 0;       // largest single rise over growth
   double largest_fall = 0;        // from a part to a later one, >= 0
+  double median_rise = 0;         // of the seven
   int rises = 0;                  // of seven
   bool grows_throughout = false;  // each quarter's floor above the one before, and the last part's
   double one_time_step = 0;       // taken out of the largest rise, and out of all that is above
@@ -35,6 +36,16 @@ GrowthShape ShapeOf(const std::array<int64_t, kParts>& floors, double part_point
 
 // Of the newest window at `level`: kParts parts of `blocks` blocks. Needs kParts * blocks blocks.
 GrowthShape ShapeOf(const FloorHistory& history, int level, int blocks);
+
+// A straight line through the floors of a window's blocks, for series that wander so far that no
+// part is surely above the one before, while the whole window plainly rises.
+struct LineFit {
+  double growth = 0;          // of the line over the window, bytes
+  double residual_range = 0;  // highest minus lowest distance from the line
+  double largest_jump = 0;    // between neighbouring blocks
+  double late_to_early = 0;   // rise of the thirds' means, second over first
+};
+LineFit FitLine(const FloorHistory& history, int level, int blocks);
 
 // Of the stretch that lies between `from_back` and `to_back` points before now (from > to).
 GrowthShape ShapeOfStretch(const FloorHistory& history, uint64_t from_back, uint64_t to_back);

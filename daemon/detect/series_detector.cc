@@ -29,6 +29,12 @@ constexpr double kStairPatience = 2.2;  // periods
 constexpr double kSurely = 0.6;
 constexpr uint64_t kManyPoints = 4000;
 constexpr double kWholeT = 0.4;
+// What wanders must rise further than it wanders, not by few jumps, and not at its start only.
+constexpr double kOverWander = 1.1;
+constexpr double kStillWanders = 3.0;  // beyond, the parts must speak for themselves
+constexpr double kLargestJump = 0.4;
+constexpr double kWanderLateToEarly = 0.85;
+constexpr double kMedianShare = 0.15;
 constexpr double kNoise = 4;  // growth over the distance of neighbouring points
 constexpr double kWholeNoise = 10;
 constexpr double kWholePersistence = 0.06;
@@ -133,8 +139,8 @@ void SeriesDetector::Examine(int level, int part_index) {
       return;
     }
   }
-  const Window window{ShapeOf(history_, level, blocks), window_points};
-  const GrowthShape& shape = window.shape;
+  Window window{ShapeOf(history_, level, blocks), window_points};
+  GrowthShape& shape = window.shape;
   memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, shape.largest_fall);
 
   const bool whole = now >= kManyPoints &&
@@ -147,14 +153,27 @@ void SeriesDetector::Examine(int level, int part_index) {
   memory.needed_per_point = static_cast<float>(
       std::max(needed_growth / (static_cast<double>(window.points) * (kParts - 1) / kParts),
                needed_t * shape.error));
-  const bool grows = shape.growth > needed_growth && shape.grows_throughout &&
-                     shape.rises >= (whole ? kMinRises - 1 : kMinRises) &&
-                     shape.largest_share <= kLargestShare && shape.t >= needed_t &&
-                     shape.late_to_early >= options_.min_late_to_early &&
-                     shape.last_floor > memory.record;
+  bool grows = shape.growth > needed_growth && shape.grows_throughout &&
+               shape.rises >= (whole ? kMinRises - 1 : kMinRises) &&
+               shape.largest_share <= kLargestShare && shape.t >= needed_t &&
+               shape.late_to_early >= options_.min_late_to_early &&
+               shape.last_floor > memory.record;
   if (shape.first_floor > memory.record) {
     memory.record = shape.first_floor;
     memory.record_at = now;
+  }
+  if (!grows && whole) {
+    const LineFit fit = FitLine(history_, level, blocks);
+    grows = fit.growth > std::max(kMinGrowthBytes, kWholeNoise * noise_) &&
+            fit.growth >= kOverWander * fit.residual_range &&
+            fit.growth <= kStillWanders * fit.residual_range &&
+            fit.largest_jump <= kLargestJump * fit.growth &&
+            fit.late_to_early >= kWanderLateToEarly &&
+            shape.median_rise * (kParts - 1) > kMedianShare * fit.growth;
+    if (grows) {
+      shape.per_point = fit.growth / static_cast<double>(window_points);
+      shape.error = fit.residual_range / (4 * static_cast<double>(window_points));
+    }
   }
   if (grows && !StillWarm(window)) OnPass(window);
 }
