@@ -181,7 +181,8 @@ void Driver::Deactivate(CUcontext context, bool tell_all, Records* records) {
       ++it;
       continue;
     }
-    const auto [address, block] = *it;
+    const CUdeviceptr address = it->first;
+    const Block block = it->second;
     it = blocks_.erase(it);
     if (block.kind == BlockKind::kDevice) {
       GiveDevice(context->device, address, block.bytes);
