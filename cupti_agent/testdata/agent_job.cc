@@ -210,7 +210,6 @@ void Completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
 }
 
 int Profile() {
-  Begin();
   CUpti_SubscriberHandle subscriber = nullptr;
   const CUptiResult subscribed = g_profiler.subscribe(
       &subscriber,
@@ -239,9 +238,19 @@ int Profile() {
   return 0;
 }
 
+// Calls, not addresses: a compiler may read an address from its import slot long before injection.
 int ProfileByImport() {
-  g_profiler = {cuptiSubscribe,      cuptiEnableCallback,   cuptiActivityRegisterCallbacks,
-                cuptiActivityEnable, cuptiActivityFlushAll, cuptiActivityGetNextRecord};
+  Begin();
+  g_profiler.subscribe = [](CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc callback,
+                            void* data) { return cuptiSubscribe(subscriber, callback, data); };
+  g_profiler.enable_callback = cuptiEnableCallback;
+  g_profiler.register_callbacks = [](CUpti_BuffersCallbackRequestFunc requested,
+                                     CUpti_BuffersCallbackCompleteFunc completed) {
+    return cuptiActivityRegisterCallbacks(requested, completed);
+  };
+  g_profiler.enable = cuptiActivityEnable;
+  g_profiler.flush = cuptiActivityFlushAll;
+  g_profiler.next = cuptiActivityGetNextRecord;
   return Profile();
 }
 
