@@ -15,6 +15,7 @@ using wire::Kind;
 using wire::Layer;
 using wire::PeakSide;
 
+constexpr uint64_t kRecordsLagNs = 10'000'000'000;
 constexpr int64_t kMaxNamedBytes = 64ll << 20;  // of one process's stacks, here
 
 uint64_t ClockNs(clockid_t clock) {
@@ -137,6 +138,7 @@ void ProcessLedger::Update(const RegionCopy& region, const RegionChanges& change
     steps_ = std::make_shared<StepList>();
     events_.clear();
     before_attach_.clear();
+    records_.clear();
     pending_sites_ = 0;
     named_bytes_ = 0;
   }
@@ -150,6 +152,7 @@ void ProcessLedger::Update(const RegionCopy& region, const RegionChanges& change
   steps_missed_ += changes.steps_missed;
   events_missed_ += changes.events_missed;
   torn_rows_ += changes.torn_rows;
+  CheckRecords(region, ClockNs(CLOCK_MONOTONIC));
   // The allocator's own total and our sum of its blocks differ by what it held before injection.
   if (!region.totals_coherent) return;
   before_attach_.clear();
@@ -173,28 +176,38 @@ void ProcessLedger::Update(const RegionCopy& region, const RegionChanges& change
   }
 }
 
-std::array<BytesAndCount, wire::kMomentCount> ProcessLedger::AtMoments(
-    const RegionCopy& region, const wire::SiteRow& row) const {
+std::array<BytesAndCount, wire::kMomentCount> ProcessLedger::AtMoments(const RegionCopy& region,
+                                                                       const wire::SiteRow& row,
+                                                                       bool* saved_any) const {
+  *saved_any = false;
   std::array<BytesAndCount, wire::kMomentCount> at = {};
   for (uint32_t m = 0; m < wire::kMomentCount; ++m) {
     uint32_t epoch = region.header.moment_epoch[m];
     if (m == static_cast<uint32_t>(wire::Moment::kPeak)) {
-      if (row.peak_group >= region.peak_groups.size()) continue;
+      if (row.peak_group >= region.peak_groups.size()) {
+        *saved_any = *saved_any || row.peak_group < wire::kMaxPeakGroups;  // still to be read
+        continue;
+      }
       epoch = region.peak_groups[row.peak_group].peak_epoch;
     }
-    if (epoch == 0) continue;  // the moment has not come yet
+    if (epoch == 0) {
+      *saved_any = true;  // the moment has not come yet: it will change what is shown
+      continue;
+    }
     // A site that saved for a later moment than the epoch we read changed in between: what it saved
     // is nearer to the truth than what it holds now.
     const bool saved = static_cast<int32_t>(row.moment_epoch[m] - epoch) >= 0;
+    *saved_any = *saved_any || saved;
     at[m] = saved ? BytesAndCount{row.moment_bytes[m], row.moment_count[m]}
                   : BytesAndCount{row.live_bytes, row.live_count};
   }
   return at;
 }
 
-std::shared_ptr<const SiteView> ProcessLedger::MakeView(
-    const RegionCopy& region, const wire::SiteRow& row,
-    std::shared_ptr<const SiteInfo> info) const {
+std::shared_ptr<const SiteView> ProcessLedger::MakeView(const RegionCopy& region,
+                                                        const wire::SiteRow& row,
+                                                        std::shared_ptr<const SiteInfo> info,
+                                                        bool* at_saved) const {
   if (row.totals_row >= region.totals.size()) return nullptr;
   const wire::TotalsRow& totals = region.totals[row.totals_row];
   const auto words = tidemark::ClassOf(totals.layer, totals.kind);
@@ -206,7 +219,7 @@ std::shared_ptr<const SiteView> ProcessLedger::MakeView(
   view->device = OnDevice(view->memory_class) ? devices_.ToNode(totals.device) : -1;
   view->estimated = (row.flags & wire::kSiteSampled) != 0;
   view->live = {row.live_bytes, row.live_count};
-  view->at = AtMoments(region, row);
+  view->at = AtMoments(region, row, at_saved);
   view->allocated_bytes = row.allocated_bytes;
   view->freed_bytes = row.freed_bytes;
   view->allocated_count = row.allocated_count;
@@ -263,17 +276,20 @@ void ProcessLedger::UpdateSites(const RegionCopy& region, const std::vector<uint
   bool list_changed = false;
   for (size_t i = 0; i < sites_.size(); ++i) {
     Site& site = sites_[i];
+    if (!site.changed && !site.at_saved) continue;
     if (site.info == nullptr) continue;
     const wire::SiteRow& row = region.sites[i];
-    if (!site.changed && site.view != nullptr) {
+    if (!site.changed) {
       // A moment may have passed since: what an unchanged site held then is what it holds now.
-      const auto at = AtMoments(region, row);
+      const auto at = AtMoments(region, row, &site.at_saved);
       const auto same = [](const BytesAndCount& a, const BytesAndCount& b) {
         return a.bytes == b.bytes && a.count == b.count;
       };
-      if (std::equal(at.begin(), at.end(), site.view->at.begin(), same)) continue;
+      if (site.view == nullptr || std::equal(at.begin(), at.end(), site.view->at.begin(), same)) {
+        continue;
+      }
     }
-    site.view = MakeView(region, row, site.info);
+    site.view = MakeView(region, row, site.info, &site.at_saved);
     site.changed = false;
     list_changed = true;
   }
@@ -434,8 +450,16 @@ void ProcessLedger::Fill(const RegionCopy& region, ProcessSnapshot* process) con
   lose("events_missed", events_missed_);
   lose("rows_torn", torn_rows_);
   lose("sites_unnamed", unnamed_sites_);
-  // Callbacks and activity records count the same bytes: where they disagree, the difference is
-  // shown, per kind and device.
+  for (const RecordsCheck& check : records_) {
+    if (check.difference_bytes == 0) continue;
+    process->losses.push_back({"records_disagree", 0, check.difference_bytes});
+  }
+}
+
+// Callbacks and activity records count the same bytes: where they disagree, the difference is
+// shown, per kind and device. Records come when CUPTI flushes them: what callbacks had counted a
+// while ago must have come by now, and nothing may come that callbacks have not seen.
+void ProcessLedger::CheckRecords(const RegionCopy& region, uint64_t now_ns) {
   for (const wire::TotalsRow& row : region.totals) {
     if (row.seq == 0 || row.layer != static_cast<uint8_t>(Layer::kRecords)) continue;
     for (const wire::TotalsRow& other : region.totals) {
@@ -443,13 +467,39 @@ void ProcessLedger::Fill(const RegionCopy& region, ProcessSnapshot* process) con
           other.kind != row.kind || other.device != row.device) {
         continue;
       }
-      const uint64_t bytes = std::max(row.allocated_bytes, other.allocated_bytes) -
-                             std::min(row.allocated_bytes, other.allocated_bytes);
-      const uint64_t calls = std::max(row.allocations, other.allocations) -
-                             std::min(row.allocations, other.allocations);
-      if (bytes > 0) process->losses.push_back({"records_disagree", calls, bytes});
+      auto check = std::find_if(records_.begin(), records_.end(), [&](const RecordsCheck& c) {
+        return c.kind == row.kind && c.device == row.device;
+      });
+      if (check == records_.end()) {
+        records_.push_back({row.kind, row.device, other.allocated_bytes, now_ns, 0});
+        continue;
+      }
+      if (row.allocated_bytes > other.allocated_bytes) {
+        check->difference_bytes = row.allocated_bytes - other.allocated_bytes;
+      } else if (now_ns - check->due_since_ns >= kRecordsLagNs) {
+        check->difference_bytes =
+            check->due_bytes - std::min(check->due_bytes, row.allocated_bytes);
+        check->due_bytes = other.allocated_bytes;
+        check->due_since_ns = now_ns;
+      } else if (row.allocated_bytes == other.allocated_bytes) {
+        check->difference_bytes = 0;
+      }
     }
   }
+}
+
+bool ProcessLedger::SitesAreComplete(const RegionCopy& region) const {
+  const wire::Header& header = region.header;
+  for (const wire::Loss loss :
+       {wire::Loss::kSiteTableFull, wire::Loss::kLiveTableFull, wire::Loss::kFramePoolFull}) {
+    if (header.losses[static_cast<size_t>(loss)] > 0) return false;
+  }
+  int64_t named = 0;
+  int64_t stackless = 0;
+  for (const wire::SiteRow& row : region.sites) {
+    if (row.live_bytes > 0) (row.frame_count > 0 ? named : stackless) += row.live_bytes;
+  }
+  return stackless <= named / 3;
 }
 
 std::vector<uint32_t> ProcessLedger::RowsOfSite(uint64_t site_id) const {

@@ -47,6 +47,8 @@ class ProcessLedger : public detect::SiteTable {
 
   // Steps that finished with the last Update, for the judge.
   const std::vector<detect::StepPoint>& new_steps() const { return new_steps_; }
+  // Whether the sites can explain what grows: no table overflowed, and most bytes have a stack.
+  bool SitesAreComplete(const RegionCopy& region) const;
   // Events so far by type.
   uint64_t EventCount(wire::EventType type) const;
   const std::deque<EventView>& events() const { return events_; }
@@ -60,16 +62,29 @@ class ProcessLedger : public detect::SiteTable {
   void UpdateSteps(const RegionCopy& region, const std::vector<wire::StepRow>& steps);
   void UpdateEvents(const RegionCopy& region, const std::vector<wire::EventRow>& events);
   std::array<BytesAndCount, wire::kMomentCount> AtMoments(const RegionCopy& region,
-                                                          const wire::SiteRow& row) const;
+                                                          const wire::SiteRow& row,
+                                                          bool* saved_any) const;
   std::shared_ptr<const SiteView> MakeView(const RegionCopy& region, const wire::SiteRow& row,
-                                           std::shared_ptr<const SiteInfo> info) const;
+                                           std::shared_ptr<const SiteInfo> info,
+                                           bool* at_saved) const;
   void NameSites(const RegionCopy& region);
+  void CheckRecords(const RegionCopy& region, uint64_t now_ns);
 
   struct Site {
     std::shared_ptr<const SiteInfo> info;
     std::shared_ptr<const SiteView> view;  // null: never allocated from
     bool pending = false;                  // a name may get better
     bool changed = false;
+    bool at_saved = false;  // the row says what it held at a moment that may move on
+  };
+
+  // Callbacks against records, for one kind on one device.
+  struct RecordsCheck {
+    uint8_t kind;
+    int16_t device;
+    uint64_t due_bytes;  // what callbacks had counted at due_since_ns
+    uint64_t due_since_ns;
+    uint64_t difference_bytes;
   };
 
   const pid_t pid_;
@@ -90,6 +105,7 @@ class ProcessLedger : public detect::SiteTable {
   uint64_t events_missed_ = 0;
   uint64_t torn_rows_ = 0;
   std::vector<ClassTotal> before_attach_;
+  std::vector<RecordsCheck> records_;
 };
 
 }  // namespace tidemark

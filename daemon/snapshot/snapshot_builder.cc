@@ -398,9 +398,7 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     }
     tick.new_steps = record->ledger.new_steps();
     tick.sites = &record->ledger;
-    const auto lost = [&](wire::Loss loss) { return header.losses[static_cast<size_t>(loss)] > 0; };
-    tick.sites_complete = !lost(wire::Loss::kSiteTableFull) && !lost(wire::Loss::kLiveTableFull) &&
-                          !lost(wire::Loss::kFramePoolFull);
+    tick.sites_complete = record->ledger.SitesAreComplete(process->copy());
     tick.current_step = header.current_step;
     tick.in_load_phase = header.load_ended == 0;
     int64_t allocated = 0;

@@ -174,9 +174,17 @@ TEST_F(SnapshotBuilderTest, WhatTheAllocatorHeldBeforeInjectionIsALineOfItsOwn) 
   EXPECT_TRUE(found);
 }
 
-TEST_F(SnapshotBuilderTest, TwoWitnessesThatDisagreeShowTheDifference) {
+TEST_F(SnapshotBuilderTest, RecordsThatAreStillToBeFlushedAreNoDisagreement) {
   SetTotals(Layer::kDriver, Kind::kDevice, 0, 64 * kMiB);
   SetTotals(Layer::kRecords, Kind::kDevice, 0, 60 * kMiB);
+  Tick();
+  EXPECT_TRUE(Find(*Tick(), ::getpid())->losses.empty());
+}
+
+TEST_F(SnapshotBuilderTest, TwoWitnessesThatDisagreeShowTheDifference) {
+  SetTotals(Layer::kDriver, Kind::kDevice, 0, 60 * kMiB);
+  SetTotals(Layer::kRecords, Kind::kDevice, 0, 64 * kMiB);
+  Tick();
   const auto snapshot = Tick();
   EXPECT_THAT(Find(*snapshot, ::getpid())->losses,
               ::testing::Contains(::testing::AllOf(
@@ -235,6 +243,23 @@ TEST_F(SnapshotBuilderTest, AnUnchangedSiteFollowsAPeakThatMovesOn) {
   group.peak_epoch = 2;
   region_.SetPeakGroup(group);
   EXPECT_EQ(Find(*Tick(), ::getpid())->sites->front()->at[0].bytes, 100);
+}
+
+TEST_F(SnapshotBuilderTest, AnUnchangedSiteIsCountedAtTheEndOfLoading) {
+  const uint32_t row = SetTotals(Layer::kFramework, Kind::kFwBlock, 0, 100);
+  const uint32_t frame = region_.AddPythonFrame("/job/a.py", "f", 1);
+  wire::SiteRow site = {};
+  site.first_frame = frame;
+  site.frame_count = 1;
+  site.totals_row = static_cast<uint8_t>(row);
+  site.peak_group = UINT8_MAX;
+  site.live_bytes = 100;
+  site.allocated_count = 1;
+  region_.SetSite(0, site);
+  constexpr auto kLoad = static_cast<size_t>(wire::Moment::kLoad);
+  EXPECT_EQ(Find(*Tick(), ::getpid())->sites->front()->at[kLoad].bytes, 0);
+  region_.header().moment_epoch[kLoad] = 1;
+  EXPECT_EQ(Find(*Tick(), ::getpid())->sites->front()->at[kLoad].bytes, 100);
 }
 
 TEST_F(SnapshotBuilderTest, StepsPhasesAndEventsComeThrough) {

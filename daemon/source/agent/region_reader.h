@@ -35,7 +35,7 @@ inline constexpr uint64_t kMaxFrames = 512 * 1024;
 inline constexpr uint64_t kMaxModules = 4096;
 inline constexpr uint64_t kMaxStringBytes = 8u << 20;
 inline constexpr uint64_t kMaxPhases = 256;
-inline constexpr uint64_t kKeptSteps = 4096;
+inline constexpr uint64_t kKeptSteps = 1024;
 inline constexpr uint64_t kKeptEvents = 256;
 inline constexpr uint64_t kPoolBytesARefresh = 1u << 20;
 
@@ -129,6 +129,8 @@ class RegionReader {
   bool ReadNewRows(wire::Section section, uint64_t most, std::vector<Row>* rows, bool* grew);
   bool ReadStrings(bool* grew);
   bool ReadSites(RegionChanges* changes);
+  bool ReadSiteRows(const SectionPlace& place, uint64_t first, uint64_t count,
+                    RegionChanges* changes);
   template <typename Row>
   bool ReadRing(wire::Section section, uint64_t kept, uint64_t first_number, uint64_t* next,
                 std::vector<Row>* rows, uint64_t* missed, uint64_t* torn);
@@ -155,6 +157,8 @@ class RegionReader {
   uint64_t next_event_ = 0;
   mutable std::vector<char> raw_;
   std::vector<char> second_;
+  std::vector<wire::SiteRow> site_rows_;
+  std::vector<wire::SiteRow> site_rows_again_;
 };
 
 template <typename Write>
