@@ -88,9 +88,7 @@ std::string StepsText(const v1::Snapshot& snapshot, size_t last, const Ink& ink)
   }
   std::string text = table.empty() ? "" : table.Text();
   if (!without.empty()) {
-    const bool ranked = without.front()->identity().rank() >= 0;
-    text +=
-        ink.Faint((ranked ? "rank " : "") + RanksText(without) + ": no step was completed") + "\n";
+    text += ink.Faint(RanksPhrase(without) + ": no step was completed") + "\n";
   }
   return text;
 }
@@ -99,8 +97,14 @@ Json StepsJson(const v1::Snapshot& snapshot, size_t last) {
   Json ranks = Json::array();
   for (const v1::Process* process : ByRank(snapshot)) {
     Json steps = Json::array();
-    for (const StepRow& row : StepRowsOf(*process, last)) {
+    const std::vector<StepRow> rows = StepRowsOf(*process, last);
+    const int first = process->steps_size() - static_cast<int>(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const StepRow& row = rows[i];
+      const v1::Step& step = process->steps(first + static_cast<int>(i));
       Json entry = {{"step", row.step},
+                    {"fw_allocated_bytes", step.fw_allocated_bytes()},
+                    {"fw_reserved_bytes", step.fw_reserved_bytes()},
                     {"bytes", BytesJson(row.bytes)},
                     {"delta_bytes", BytesJson(row.delta)}};
       if (row.move != Move::kNone) {

@@ -39,26 +39,29 @@ class Bench:
                               capture_output=True, env={**os.environ, **environment})
 
     def watched(self, name, *command, **environment):
-        """Runs a job under `tidemark run`; returns (completed process, recording as JSON)."""
-        report = self.out / f"{name}.json"
-        job = [self.bundle / "bin/tidemark", "run", "--json", report, "-o", self.out / f"{name}.tdm",
-               "--", sys.executable, *command]
+        """Runs a job under `tidemark run`; returns (completed process, what the recording says)."""
+        recording = self.out / f"{name}.tdm"
+        job = [self.bundle / "bin/tidemark", "run", "-o", recording, "--", sys.executable, *command]
         done = subprocess.run([str(word) for word in job], cwd=self.gpu, text=True, timeout=400,
                               capture_output=True, env={**os.environ, **environment})
         (self.out / f"{name}.log").write_text(done.stdout + "\n---- report ----\n" + done.stderr)
-        return done, json.loads(report.read_text()) if report.exists() else {}
+        return done, self.recorded(recording)
+
+    def recorded(self, recording):
+        """The training process of a recording, with its leaks and steps: what reading commands say."""
+        processes = self.read("ps", "--from", recording).get("processes", [])
+        process = max(processes, key=lambda p: int(p.get("current_step", 0)), default={})
+        if process:
+            process["leaks"] = self.read("leaks", "--from", recording).get("verdicts", [])
+            process["steps"] = [step for rank in self.read("steps", "--last", 0, "--from", recording).get("ranks", [])
+                                if rank["pid"] == process["pid"] for step in rank["steps"]]
+        return process
 
     def read(self, *arguments):
         """A reading command's JSON, from the live private daemon or from a recording."""
         done = subprocess.run([str(self.bundle / "bin/tidemark"), *map(str, arguments), "--json"],
                               text=True, capture_output=True, timeout=60)
         return json.loads(done.stdout) if done.returncode == 0 else {}
-
-
-def rank_process(recording):
-    """The process with the most steps: the training process itself."""
-    processes = recording.get("snapshot", {}).get("processes", [])
-    return max(processes, key=lambda p: int(p.get("current_step", 0)), default={})
 
 
 def line_of(path, mark):
@@ -69,15 +72,9 @@ def line_of(path, mark):
 
 
 def leaks(process):
-    return [v for v in process.get("verdicts", []) if v.get("is_leak") and v.get("state") == "confirmed"]
-
-
-def blamed(process, verdict):
-    for site in process.get("sites", []):
-        if site.get("id") == verdict.get("site_id") and site.get("frames"):
-            frame = site["frames"][int(site.get("blamed_frame", 0))]
-            return f"{pathlib.Path(frame.get('file', '')).name}:{frame.get('line', 0)} {frame.get('function', '')}"
-    return "no site"
+    """(where it was allocated, verdict) of each confirmed leak."""
+    return [(v.get("allocated_at", "no site"), v) for v in process.get("leaks", [])
+            if v["is_leak"] and v["state"] == "confirmed"]
 
 
 def unattributed(process):
@@ -87,13 +84,12 @@ def unattributed(process):
 
 @claim
 def leak_is_confirmed_with_its_line(bench):
-    done, recording = bench.watched("concat", "gpt.py", "--fault", "concat", "--steps", 300, "--batch", 2)
-    process = rank_process(recording)
+    done, process = bench.watched("concat", "gpt.py", "--fault", "concat", "--steps", 300, "--batch", 2)
     found = leaks(process)
     line = line_of(bench.gpu / "leaky.py", "LEAK: concat")
-    seen = [(blamed(process, v), round(float(v["slope_bytes_per_step"]))) for v in found]
+    seen = [(where, round(v["slope_bytes_per_step"])) for where, v in found]
     expected = 2 * 4 * 768 * 4 * 768  # two layers, a whole float32 weight each
-    bench.figures["concat"] = {"verdicts": found, "expected_bytes_per_step": expected}
+    bench.figures["concat"] = {"seen": seen, "expected_bytes_per_step": expected}
     bench.expect("concat: job ends as it would", done.returncode == 0, done.returncode)
     bench.expect(f"concat: confirmed at leaky.py:{line} forward",
                  any(s.startswith(f"leaky.py:{line} ") for s, _ in seen), seen)
@@ -105,9 +101,8 @@ def leak_is_confirmed_with_its_line(bench):
 def steady_job_raises_nothing_and_adds_up(bench):
     log = bench.out / "steady.torch.jsonl"
     plain_log = bench.out / "plain.torch.jsonl"
-    done, recording = bench.watched("steady", "gpt.py", "--steps", 300, "--log", log)
+    done, process = bench.watched("steady", "gpt.py", "--steps", 300, "--log", log)
     bench.plain("gpt.py", "--steps", 300, "--log", plain_log)
-    process = rank_process(recording)
     raised = [v for v in process.get("verdicts", []) if v.get("state") in ("suspect", "confirmed")]
     bench.expect("steady: nothing raised in 300 steps", done.returncode == 0 and process != {} and not raised, raised)
     rest = unattributed(process)
@@ -145,8 +140,8 @@ def profiler_sees_the_same_events(bench):
 def other_bytes_have_names(bench):
     for mode, expected in (("stack", "stack"), ("nccl", "communicator"), ("expandable", "vmm")):
         ready, go = bench.out / f"{mode}.ready", bench.out / f"{mode}.go"
-        report = bench.out / f"named-{mode}.json"
-        job = subprocess.Popen([str(bench.bundle / "bin/tidemark"), "run", "--json", str(report), "--", sys.executable,
+        recording = bench.out / f"named-{mode}.tdm"
+        job = subprocess.Popen([str(bench.bundle / "bin/tidemark"), "run", "-o", str(recording), "--", sys.executable,
                                 "named_bytes.py", mode, str(ready), str(go)], cwd=bench.gpu, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         deadline = time.time() + 90
@@ -156,8 +151,7 @@ def other_bytes_have_names(bench):
         go.touch()
         output, _ = job.communicate(timeout=120)
         (bench.out / f"named-{mode}.log").write_text(output)
-        recording = json.loads(report.read_text()) if report.exists() else {}
-        processes = recording.get("snapshot", {}).get("processes", [])
+        processes = bench.read("ps", "--from", recording).get("processes", [])
         lines = [(l["memory_class"], round(int(l.get("bytes", 0)) / MIB), l.get("note", ""))
                  for p in processes for w in p.get("waterfalls", []) for l in w.get("lines", [])]
         bench.figures[f"waterfall_{mode}"] = lines
@@ -169,9 +163,8 @@ def judged_as_they_are(bench):
     jobs = (("eval-hook", "leak", "LEAK: eval-hook"), ("pinned", "leak", "LEAK: pinned"), ("growing", "none", None),
             ("fragmentation", "none", None))
     for fault, expected, mark in jobs:
-        _, recording = bench.watched(fault, "gpt.py", "--fault", fault, "--steps", 300, "--batch", 2, "--length", 512)
-        process = rank_process(recording)
-        seen = [(blamed(process, v), v["cause"], v["memory_class"]) for v in leaks(process)]
+        _, process = bench.watched(fault, "gpt.py", "--fault", fault, "--steps", 300, "--batch", 2, "--length", 512)
+        seen = [(where, v["cause"], v["memory_class"]) for where, v in leaks(process)]
         if expected == "none":
             bench.expect(f"{fault}: no leak", process != {} and not seen, seen)
         else:
