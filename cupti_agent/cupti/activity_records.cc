@@ -58,6 +58,17 @@ bool DecodeMemory(const abi::CUpti_Activity* record, uint32_t cupti_version, Mem
   return true;
 }
 
+uint64_t ModuleStaticBytes(const abi::CUpti_Activity* record, uint32_t cupti_version) {
+  if (record->kind != abi::CUPTI_ACTIVITY_KIND_MEMORY2 ||
+      abi::Memory2RecordBytes(cupti_version) == 0) {
+    return 0;
+  }
+  const auto& r = *reinterpret_cast<const abi::CUpti_ActivityMemory2*>(record);
+  const bool is_static = r.memoryKind == abi::CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC ||
+                         r.memoryKind == abi::CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC;
+  return is_static ? r.bytes : 0;
+}
+
 bool DecodePool(const abi::CUpti_Activity* record, uint32_t cupti_version, PoolRecord* out) {
   const size_t bytes = abi::MemoryPoolRecordBytes(cupti_version);
   if (record->kind != abi::CUPTI_ACTIVITY_KIND_MEMORY_POOL || bytes == 0) return false;
@@ -112,6 +123,8 @@ void RecordBuffers::Book(Ledger* ledger, uint8_t* buffer, size_t valid_bytes) {
   uint64_t records = 0;
   PoolRecord trim;
   int32_t trims = 0;
+  uint64_t static_bytes = 0;
+  int32_t statics = 0;
   abi::CUpti_Activity* record = nullptr;
   while (next_record_(buffer, valid_bytes, &record) == abi::CUPTI_SUCCESS) {
     MemoryRecord memory;
@@ -127,6 +140,9 @@ void RecordBuffers::Book(Ledger* ledger, uint8_t* buffer, size_t valid_bytes) {
       if (pool.operation != abi::CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED) continue;
       trim = pool;
       ++trims;
+    } else if (uint64_t bytes = ModuleStaticBytes(record, cupti_version_); bytes != 0) {
+      static_bytes += bytes;
+      ++statics;
     } else {
       ledger->CountLoss(Loss::kRecordsUndecodable);
     }
@@ -139,6 +155,14 @@ void RecordBuffers::Book(Ledger* ledger, uint8_t* buffer, size_t valid_bytes) {
                          .bytes = trim.bytes,
                          .address = trim.pool,
                          .text = "by records; bytes left in the pool"});
+  }
+  // Variables of loaded modules: no call allocates them, so no total may count them, but they are
+  // what makes the device figure rise when kernels are first used.
+  if (statics > 0) {
+    ledger->RecordEvent({.type = wire::EventType::kModuleLoaded,
+                         .code = statics,
+                         .bytes = static_bytes,
+                         .text = "static variables of modules"});
   }
   records_.fetch_add(records, std::memory_order_relaxed);
 }

@@ -40,6 +40,10 @@ struct PoolRecord {
   uint64_t time_ns = 0;
 };
 
+// Bytes of a module's static variables (CUPTI reports those of every module that is loaded, as
+// MEMORY2 records of kinds 6 and 7); 0 = the record is something else.
+uint64_t ModuleStaticBytes(const abi::CUpti_Activity* record, uint32_t cupti_version);
+
 // False when the record is not of that kind, or of a shape this agent does not know.
 bool DecodeMemory(const abi::CUpti_Activity* record, uint32_t cupti_version, MemoryRecord* out);
 bool DecodePool(const abi::CUpti_Activity* record, uint32_t cupti_version, PoolRecord* out);

@@ -170,6 +170,7 @@ TEST_F(RecordBuffersTest, BufferOfRecordsAddsUpToTheByteInEveryVersion) {
                each);
       }
     }
+    Append(buffer, &at, Memory(kAllocation, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC, 1, 77), each);
     Append(buffer, &at, Memory(kAllocation, static_cast<CUpti_ActivityMemoryKind>(66), 1, 1), each);
     buffers_.Complete(&ledger(), buffer, at);
     const wire::TotalsRow* row = Totals(Layer::kRecords, Kind::kDevice, 2);
