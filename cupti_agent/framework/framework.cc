@@ -141,7 +141,7 @@ namespace {
 // A step whose work is done when the job exits, which no further backward pass will end.
 __attribute__((destructor)) void CloseLastStep() {
   Ledger* ledger = Active();
-  if (ledger != nullptr && g_step_counter.OnEnd()) ledger->StepBoundary();
+  if (ledger != nullptr && g_step_counter.OnEnd()) ledger->CloseLastStep();
 }
 
 }  // namespace

@@ -204,6 +204,12 @@ void Ledger::StepBoundary() {
   sites_.set_current_step(region_.header()->current_step);
 }
 
+void Ledger::CloseLastStep() {
+  const HostMemory host = host_memory_.Read();
+  Guard guard(this);
+  if (guard.held()) steps_.CloseLastStep(host);
+}
+
 void Ledger::PhaseBegin(std::string_view name) {
   const HostMemory host = host_memory_.Read();
   Guard guard(this);

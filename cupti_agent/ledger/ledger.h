@@ -157,6 +157,8 @@ class Ledger {
   void OptimizerScopeBegan();
   // A step is over: freezes floor, peak and end of every peak group. Whoever calls decides when.
   void StepBoundary();
+  // At exit, when a step's work was done and no boundary followed.
+  void CloseLastStep();
   // Ends the current phase and begins `name`. Beginning the phase under way changes nothing.
   void PhaseBegin(std::string_view name);
 

@@ -26,6 +26,7 @@ void StepLedger::AdvanceMoment(wire::Moment moment) {
 
 bool StepLedger::BackwardBegan() {
   Publish(header_->backward_passes, header_->backward_passes + 1);
+  latest_work_ = Now();
   if (header_->load_ended != 0) return false;
   AdvanceMoment(wire::Moment::kLoad);
   Publish(header_->load_ended, 1u);
@@ -34,9 +35,23 @@ bool StepLedger::BackwardBegan() {
 
 void StepLedger::OptimizerScopeBegan() {
   Publish(header_->optimizer_scopes, header_->optimizer_scopes + 1);
+  latest_work_ = Now();
 }
 
-void StepLedger::StepBoundary(const HostMemory& host) {
+StepLedger::Image StepLedger::Now() const {
+  Image image;
+  for (uint32_t i = 0; i < kMaxAllocatorRows; ++i) {
+    image.fw_allocated_bytes += static_cast<int64_t>(allocators_[i].allocated_bytes);
+    image.fw_reserved_bytes += static_cast<int64_t>(allocators_[i].reserved_bytes);
+  }
+  for (uint8_t i = 0; i < wire::kMaxPeakGroups; ++i) {
+    const wire::PeakGroupRow& group = totals_->group(i);
+    image.groups[i] = {group.step_floor_bytes, group.step_peak_bytes, group.live_bytes};
+  }
+  return image;
+}
+
+void StepLedger::WriteStep(const Image& image, const HostMemory& host) {
   const uint64_t step = header_->current_step + 1;
   wire::StepRow& row = steps_[step % steps_entry_->capacity];
   {
@@ -46,29 +61,37 @@ void StepLedger::StepBoundary(const HostMemory& host) {
     row.end_ns = MonotonicNs();
     row.backward_passes = static_cast<uint32_t>(header_->backward_passes - backward_at_boundary_);
     row.optimizer_scopes = static_cast<uint32_t>(header_->optimizer_scopes - scopes_at_boundary_);
-    row.fw_allocated_bytes = 0;
-    row.fw_reserved_bytes = 0;
-    for (uint32_t i = 0; i < kMaxAllocatorRows; ++i) {
-      row.fw_allocated_bytes += static_cast<int64_t>(allocators_[i].allocated_bytes);
-      row.fw_reserved_bytes += static_cast<int64_t>(allocators_[i].reserved_bytes);
-    }
+    row.fw_allocated_bytes = image.fw_allocated_bytes;
+    row.fw_reserved_bytes = image.fw_reserved_bytes;
     row.anon_bytes = host.anon_bytes;
     row.shmem_bytes = host.shmem_bytes;
-    for (uint8_t i = 0; i < wire::kMaxPeakGroups; ++i) {
-      const wire::PeakGroupRow& group = totals_->group(i);
-      row.groups[i] = {group.step_floor_bytes, group.step_peak_bytes, group.live_bytes};
-    }
+    for (uint8_t i = 0; i < wire::kMaxPeakGroups; ++i) row.groups[i] = image.groups[i];
   }
   backward_at_boundary_ = header_->backward_passes;
   scopes_at_boundary_ = header_->optimizer_scopes;
   // A ring counts all rows ever written; slot 0 of the first round stays empty, because steps are
   // numbered from 1.
   Publish(steps_entry_->used, step + 1);
-  AdvanceMoment(wire::Moment::kStepEnd);
   Publish(header_->current_step, step);
   totals_->set_current_step(step);
+}
+
+void StepLedger::StepBoundary(const HostMemory& host) {
+  AdvanceMoment(wire::Moment::kStepEnd);
+  WriteStep(Now(), host);
   totals_->BeginStep();
   RefreshPhase(host);
+}
+
+void StepLedger::CloseLastStep(const HostMemory& host) {
+  WriteStep(latest_work_, host);
+  RefreshPhase(host);
+  if (phases_entry_->used == 0) return;
+  wire::PhaseRow& phase = phases_[phases_entry_->used - 1];
+  RowWriter writer(phase);
+  for (uint8_t i = 0; i < totals_->group_count(); ++i) {
+    phase.groups[i].end_bytes = latest_work_.groups[i].end_bytes;
+  }
 }
 
 bool StepLedger::InPhase(uint32_t name) const {

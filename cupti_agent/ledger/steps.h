@@ -20,6 +20,10 @@ class StepLedger {
   bool BackwardBegan();
   void OptimizerScopeBegan();
   void StepBoundary(const HostMemory& host);
+  // The process exits after the last step's work: closes that step as it stood when its last
+  // backward pass or optimizer scope began, because by now the job has given its memory back. The
+  // composition kept for Moment::kStepEnd stays that of the boundary before.
+  void CloseLastStep(const HostMemory& host);
 
   // `name` is a string offset.
   void PhaseBegin(uint32_t name, const HostMemory& host);
@@ -28,7 +32,16 @@ class StepLedger {
   bool InPhase(uint32_t name) const;
 
  private:
+  // What a step's row says of memory, apart from the host's.
+  struct Image {
+    int64_t fw_allocated_bytes = 0;
+    int64_t fw_reserved_bytes = 0;
+    wire::StepGroup groups[wire::kMaxPeakGroups] = {};
+  };
+
   void AdvanceMoment(wire::Moment moment);
+  Image Now() const;
+  void WriteStep(const Image& image, const HostMemory& host);
 
   wire::Header* header_ = nullptr;
   TotalsTable* totals_ = nullptr;
@@ -39,6 +52,7 @@ class StepLedger {
   const wire::AllocatorRow* allocators_ = nullptr;
   uint64_t backward_at_boundary_ = 0;
   uint64_t scopes_at_boundary_ = 0;
+  Image latest_work_;  // as the last backward pass or optimizer scope began
 };
 
 }  // namespace tidemark::agent

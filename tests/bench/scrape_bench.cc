@@ -57,8 +57,8 @@ int Check() {
     for (int round = 0; round < 20; ++round) {
       const auto start = Clock::now();
       work();
-      best_ms = std::min(
-          best_ms, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+      best_ms = std::min(best_ms,
+                         std::chrono::duration<double, std::milli>(Clock::now() - start).count());
     }
     return best_ms;
   };

@@ -16,8 +16,8 @@ namespace {
 
 NodeSnapshot Moment(uint64_t second) {
   NodeSnapshot node = testing::MakeNode(8, 20, second);
-  node.unix_ns = static_cast<uint64_t>(
-      std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  node.unix_ns = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
+                                       std::chrono::nanoseconds(1));
   node.losses = {{"handshake_refused", second, 0}};
   node.sources.push_back({"bpf_libcuda", "unavailable", "bpf(2) denied (add CAP_BPF)"});
   for (size_t i = 0; i < node.processes.size(); ++i) {
