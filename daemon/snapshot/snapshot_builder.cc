@@ -370,9 +370,18 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
   std::vector<detect::SeriesPoint>& series = record->series;
   series.clear();
   std::vector<detect::LimitPoint>& limits = record->limits;
-  // A process that is gone holds no device any more: what it would have met stays as it was.
+  // A process that is gone, or going, holds no device any more: what it would have met stays as it
+  // was.
   const bool alive = record->liveness == Liveness::kAlive;
-  if (alive) limits.clear();
+  auto limit = [&](detect::LimitPoint point) {
+    const auto same = std::find_if(limits.begin(), limits.end(),
+                                   [&](const auto& known) { return known.name == point.name; });
+    if (same != limits.end()) {
+      *same = std::move(point);
+    } else {
+      limits.push_back(std::move(point));
+    }
+  };
   auto add = [&](MemoryClass memory_class, int device, int64_t bytes) {
     const detect::SeriesId id{memory_class, device};
     const auto same = std::find_if(series.begin(), series.end(),
@@ -425,15 +434,14 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     add(MemoryClass::kSwap, -1, record->host.swap_bytes);
     tick.facts.rss_bytes = record->host.rss_bytes;
     if (alive && record->host.cgroup_limit_bytes > 0) {
-      limits.push_back({"cgroup limit", -1, false, record->host.cgroup_limit_bytes,
-                        record->host.cgroup_current_bytes});
+      limit({"cgroup limit", -1, false, record->host.cgroup_limit_bytes,
+             record->host.cgroup_current_bytes});
     }
   }
   if (alive && input.nvml != nullptr) {
     for (const int device : HeldOn(record->key.pid, input.nvml)) {
       const DeviceView& view = input.nvml->devices[static_cast<size_t>(device)].view;
-      limits.push_back(
-          {"device " + std::to_string(device), device, false, view.total_bytes, view.used_bytes});
+      limit({"device " + std::to_string(device), device, false, view.total_bytes, view.used_bytes});
       ++tick.facts.devices_with_context;
     }
   }
