@@ -130,6 +130,12 @@ std::string RanksText(const std::vector<const v1::Process*>& processes) {
   return text.empty() ? others : others.empty() ? text : text + ", " + others;
 }
 
+std::string RanksPhrase(const std::vector<const v1::Process*>& processes) {
+  const auto ranks = std::count_if(processes.begin(), processes.end(),
+                                   [](const v1::Process* process) { return IsRank(*process); });
+  return (ranks == 0 ? "" : ranks == 1 ? "rank " : "ranks ") + RanksText(processes);
+}
+
 bool IsDead(const v1::Process& process) {
   return !process.liveness().empty() && process.liveness() != "alive";
 }
@@ -198,6 +204,8 @@ std::vector<Moments> MomentsOf(const v1::Process& process) {
       moments.exit = peak.live_bytes();
       FillFromPhases(process, moments);
       FillFromLastStep(process, moments);
+      // What a job that only loads holds in `load` is gone by its end; the peak is what it held.
+      if (process.current_step() == 0 && IsDead(process)) moments.load = moments.peak;
       all.push_back(moments);
     }
   }

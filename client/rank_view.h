@@ -24,6 +24,9 @@ std::string RankText(const v1::Process& process);
 // The ranks of all as ranges, "0-3"; processes without one by pid.
 std::string RanksText(const std::vector<const v1::Process*>& processes);
 
+// "rank 3", "ranks 0-3", "pid 4711": RanksText as the subject of a sentence.
+std::string RanksPhrase(const std::vector<const v1::Process*>& processes);
+
 // "alive", "exited", "killed: by the OOM killer".
 std::string LivenessText(const v1::Process& process);
 bool IsDead(const v1::Process& process);

@@ -143,7 +143,8 @@ RunDifference CompareRuns(const v1::Recording& a, const v1::Recording& b, std::o
   difference.world_a = WorldSize(processes_a);
   difference.world_b = WorldSize(processes_b);
   const bool stepped = MadeSteps(processes_a) && MadeSteps(processes_b);
-  difference.at = at.value_or(stepped ? At::kLastStep : At::kLoad);
+  // A job that only loads has given everything back when it ends: its peak is what loading held.
+  difference.at = at.value_or(stepped ? At::kLastStep : At::kPeak);
 
   for (const Side side : kSides) {
     const SideDifference compared{side, MedianMoments(processes_a, side),
