@@ -450,6 +450,7 @@ void ProcessLedger::Fill(const RegionCopy& region, ProcessSnapshot* process) con
   lose("events_missed", events_missed_);
   lose("rows_torn", torn_rows_);
   lose("sites_unnamed", unnamed_sites_);
+  lose("values_absurd", region.absurd_values);
   for (const RecordsCheck& check : records_) {
     if (check.difference_bytes == 0) continue;
     process->losses.push_back({"records_disagree", 0, check.difference_bytes});

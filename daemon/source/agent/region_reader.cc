@@ -12,7 +12,7 @@ using wire::Section;
 constexpr uint64_t kMaxRowBytes = 4096;
 constexpr int kSettleTries = 4;
 constexpr uint64_t kSiteRowsARefresh = 8192;
-constexpr uint64_t kBlocksARead = 8;  // 36 KiB: stays in the cache between the two looks
+constexpr uint64_t kBlocksARead = 64;
 
 // The least a row of each section must have to mean anything: a sequence, or the whole of a row
 // that has none. 0 = not a section that this reader knows.
@@ -42,6 +42,61 @@ uint64_t LeastRowBytes(Section section) {
       return 16;
   }
   return 0;
+}
+
+// No device or host holds this much. Values beyond are a lie, and sums of them would overflow.
+constexpr int64_t kMostBytes = int64_t{1} << 46;
+
+uint64_t Bound(int64_t* value) {
+  const int64_t bounded = std::clamp(*value, -kMostBytes, kMostBytes);
+  const bool lied = bounded != *value;
+  *value = bounded;
+  return lied ? 1 : 0;
+}
+
+uint64_t Bound(uint64_t* value) {
+  const uint64_t bounded = std::min<uint64_t>(*value, kMostBytes);
+  const bool lied = bounded != *value;
+  *value = bounded;
+  return lied ? 1 : 0;
+}
+
+// Bounds the values of a row that are added up; returns how many were beyond belief. What has been
+// allocated ever may well be huge and is never added up with a sign.
+uint64_t Bound(wire::FeatureRow*) { return 0; }
+uint64_t Bound(wire::EntryPointRow*) { return 0; }
+uint64_t Bound(wire::EventRow*) { return 0; }
+uint64_t Bound(wire::TotalsRow* row) { return Bound(&row->live_bytes) + Bound(&row->peak_bytes); }
+uint64_t Bound(wire::PeakGroupRow* row) {
+  return Bound(&row->live_bytes) + Bound(&row->peak_bytes) + Bound(&row->step_floor_bytes) +
+         Bound(&row->step_peak_bytes);
+}
+uint64_t Bound(wire::AllocatorRow* row) {
+  return Bound(&row->allocated_bytes) + Bound(&row->reserved_bytes) +
+         Bound(&row->peak_allocated_bytes) + Bound(&row->peak_reserved_bytes);
+}
+uint64_t Bound(wire::SiteRow* row) {
+  uint64_t lies = Bound(&row->live_bytes) + Bound(&row->live_count);
+  for (int64_t& bytes : row->moment_bytes) lies += Bound(&bytes);
+  for (int64_t& count : row->moment_count) lies += Bound(&count);
+  for (int64_t& bytes : row->cohort_bytes) lies += Bound(&bytes);
+  return lies;
+}
+uint64_t Bound(wire::StepRow* row) {
+  uint64_t lies = Bound(&row->fw_allocated_bytes) + Bound(&row->fw_reserved_bytes) +
+                  Bound(&row->anon_bytes) + Bound(&row->shmem_bytes);
+  for (wire::StepGroup& group : row->groups) {
+    lies += Bound(&group.floor_bytes) + Bound(&group.peak_bytes) + Bound(&group.end_bytes);
+  }
+  return lies;
+}
+uint64_t Bound(wire::PhaseGroup* group) {
+  return Bound(&group->before_bytes) + Bound(&group->peak_bytes) + Bound(&group->end_bytes);
+}
+uint64_t Bound(wire::PhaseRow* row) {
+  uint64_t lies = Bound(&row->anon);
+  for (wire::PhaseGroup& group : row->groups) lies += Bound(&group);
+  return lies;
 }
 
 bool IsRing(Section section) { return section == Section::kSteps || section == Section::kEvents; }
@@ -217,6 +272,7 @@ bool RegionReader::ReadSettled(const SectionPlace& place, uint64_t first, uint64
       whole = one.seq == two.seq && one.seq % 2 == 0;
     }
     if (whole) {
+      copy_.absurd_values += Bound(&one);
       rows[i] = one;
     } else {
       ++*torn;
@@ -263,6 +319,7 @@ bool RegionReader::ReadStrings(bool* grew) {
 }
 
 // A block is dirty when one of its rows changed: the others are told by their seq and not copied.
+// Both looks take many rows at once: a system call costs more than the bytes it brings.
 bool RegionReader::ReadSiteRows(const SectionPlace& place, uint64_t first, uint64_t count,
                                 RegionChanges* changes) {
   site_rows_.resize(std::max<size_t>(site_rows_.size(), count));
@@ -283,6 +340,7 @@ bool RegionReader::ReadSiteRows(const SectionPlace& place, uint64_t first, uint6
         continue;
       }
     }
+    copy_.absurd_values += Bound(&one);
     ours = one;
     changes->sites.push_back(static_cast<uint32_t>(first + i));
   }
@@ -404,6 +462,8 @@ bool RegionReader::Refresh(RegionChanges* changes) {
     }
   }
   copy_.header = fresh_;
+  copy_.absurd_values += Bound(&copy_.header.observer_host_bytes);
+  copy_.absurd_values += Bound(&copy_.header.observer_device_bytes);
   uint64_t* torn = &changes->torn_rows;
   return ReadTable(Section::kFeatures, wire::kFeatureCount, &copy_.features, torn) &&
          ReadTotals(torn) && ReadTable(Section::kEntryPoints, 64, &copy_.entry_points, torn) &&

@@ -54,6 +54,7 @@ struct RegionCopy {
 
   // Whether totals and allocators belong to the same moment: no allocator report came between.
   bool totals_coherent = false;
+  uint64_t absurd_values = 0;  // read beyond belief and bounded, ever
 
   // The string at `offset`, or empty when there is none (yet).
   std::string_view String(uint32_t offset) const;

@@ -353,6 +353,23 @@ TEST(RegionReaderTest, AbsurdCountsOfUsedRowsReadNothingOutside) {
   for (uint32_t offset : {0u, 1u, UINT32_MAX}) (void)reader->copy().String(offset);
 }
 
+TEST(RegionReaderTest, ValuesBeyondBeliefAreBoundedAndCounted) {
+  FakeRegion region;
+  wire::TotalsRow totals = {};
+  totals.live_bytes = INT64_MAX;
+  totals.peak_bytes = INT64_MIN;
+  region.SetTotals(totals);
+  region.SetSite(0, SiteOf(0, INT64_MAX));
+  region.SetAllocator(0, UINT64_MAX, 0);
+  const auto reader = Open(region);
+  RegionChanges changes;
+  ASSERT_TRUE(reader->Refresh(&changes));
+  EXPECT_EQ(reader->copy().totals[0].live_bytes, int64_t{1} << 46);
+  EXPECT_EQ(reader->copy().totals[0].peak_bytes, -(int64_t{1} << 46));
+  EXPECT_EQ(reader->copy().sites[0].live_bytes, int64_t{1} << 46);
+  EXPECT_GE(reader->copy().absurd_values, 4u);
+}
+
 TEST(RegionReaderTest, AFileThatIsCutShortIsLetGo) {
   FakeRegion region({.seal = false});
   region.SetTotals({});
