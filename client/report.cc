@@ -67,7 +67,9 @@ struct Subject {
               process->verdicts().begin(), process->verdicts().end(),
               [](const v1::Verdict& verdict) { return verdict.state() != "warming_up"; });
         });
-    return judged ? "No leak found." : "Too little was seen to tell whether anything leaks.";
+    if (judged) return "No leak found.";
+    return steps == 0 ? "No step was completed: this is what loading holds. A leak shows in steps."
+                      : "Too little was seen to tell whether anything leaks.";
   }
 
   const v1::Recording& recording;
@@ -80,11 +82,9 @@ struct Subject {
 };
 
 std::string PeakTitle(const PeakComposition& composition) {
-  const bool ranked = composition.processes.front()->identity().rank() >= 0;
-  std::string text = "peak of ";
-  if (ranked) text += composition.processes.size() == 1 ? "rank " : "ranks ";
-  text += RanksText(composition.processes) + ": " + FormatBytes(composition.peak_bytes) + " of " +
-          composition.side_title;
+  std::string text = "peak of " + RanksPhrase(composition.processes) + ": " +
+                     FormatBytes(composition.peak_bytes) + " of " + composition.side_title;
+  if (composition.processes.size() > 1) text += ", the same on each";
   if (composition.peak_step > 0) text += " in step " + FormatCount(composition.peak_step);
   return text;
 }

@@ -169,6 +169,7 @@ std::vector<PeakComposition> PeakCompositions(const std::vector<const v1::Proces
     const v1::Peak* peak = MainPeak(*process);
     if (peak == nullptr) continue;
     std::vector<SiteRow> rows = RowsOfPeak(*process, *peak);
+    if (rows.empty()) continue;
     const auto same =
         std::find_if(compositions.begin(), compositions.end(), [&](const PeakComposition& known) {
           return known.peak_bytes == peak->peak_bytes() && SameRows(known.rows, rows);
@@ -211,8 +212,7 @@ std::vector<std::string> BlindSpots(const v1::Snapshot& snapshot) {
     }
   }
   for (const auto& [reason, processes] : reasons) {
-    const bool ranked = processes.front()->identity().rank() >= 0;
-    lines.push_back((ranked ? "rank " : "") + RanksText(processes) + ": " + reason);
+    lines.push_back(RanksPhrase(processes) + ": " + reason);
   }
   for (const v1::Feature& source : snapshot.sources()) {
     if (source.state() == "unavailable") {

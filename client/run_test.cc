@@ -70,11 +70,11 @@ class RunTest : public ::testing::Test {
     return pids;
   }
 
-  // Starts the command; standard streams go to files named after `label`.
+  // Starts a program; standard streams go to files named after `label`.
   pid_t Start(std::vector<std::string> arguments, const std::string& label,
-              const std::string& input = "") {
+              const std::string& input = "", const char* program = TIDEMARK) {
     std::ofstream(directory_ + "/" + label + ".in") << input;
-    arguments.insert(arguments.begin(), TIDEMARK);
+    arguments.insert(arguments.begin(), program);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     const std::string base = directory_ + "/" + label;
@@ -85,7 +85,7 @@ class RunTest : public ::testing::Test {
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
     std::vector<std::string> variables = environment_.Strings();
     pid_t pid = 0;
-    EXPECT_EQ(::posix_spawn(&pid, TIDEMARK, &actions, nullptr, ArgvOf(arguments).data(),
+    EXPECT_EQ(::posix_spawn(&pid, program, &actions, nullptr, ArgvOf(arguments).data(),
                             ArgvOf(variables).data()),
               0);
     posix_spawn_file_actions_destroy(&actions);
@@ -190,7 +190,9 @@ TEST_F(RunTest, TheJobStartsWithTheSignalMaskItWouldHaveHad) {
 }
 
 TEST_F(RunTest, TheJobInheritsNoFileOfOurs) {
-  EXPECT_EQ(Run("ls /proc/self/fd | tr '\\n' ' '").out, "0 1 2 3 ");  // 3 is ls's own
+  const std::string script = "exec ls /proc/self/fd";
+  const std::string bare = Finish(Start({"-c", script}, "bare", "", "/bin/sh"), "bare").out;
+  EXPECT_EQ(Tidemark({"run", "--private", "--", "/bin/sh", "-c", script}).out, bare);
 }
 
 TEST_F(RunTest, TheReportAndTheMetricsGoToStandardError) {

@@ -123,6 +123,7 @@ std::string DoctorText(const v1::Snapshot& snapshot, const Ink& ink) {
       features.Add(
           {StateInk(feature.state(), ink), Printable(feature.name()), Printable(feature.reason())});
     }
+    if (features.empty()) continue;
     const std::string block = features.Text(2);
     const auto same = std::find_if(blocks.begin(), blocks.end(),
                                    [&](const auto& known) { return known.second == block; });
@@ -133,8 +134,7 @@ std::string DoctorText(const v1::Snapshot& snapshot, const Ink& ink) {
     }
   }
   for (const auto& [processes, block] : blocks) {
-    const bool ranked = processes.front()->identity().rank() >= 0;
-    text += "\n" + ink.Bold((ranked ? "rank " : "") + RanksText(processes)) + "\n" + block;
+    text += "\n" + ink.Bold(RanksPhrase(processes)) + "\n" + block;
   }
 
   std::string losses;

@@ -66,8 +66,7 @@ std::string LeaksText(const v1::Snapshot& snapshot, const Ink& ink) {
   }
   const auto line = [](const std::vector<const v1::Process*>& who, const std::string& what) {
     if (who.empty()) return std::string();
-    const bool ranked = who.front()->identity().rank() >= 0;
-    return (ranked ? "rank " : "") + RanksText(who) + ": " + what + "\n";
+    return RanksPhrase(who) + ": " + what + "\n";
   };
   text += line(steady, ink.Green("no leak found"));
   text += line(warming, "too little seen to tell yet");
