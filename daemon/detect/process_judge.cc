@@ -27,6 +27,7 @@ constexpr size_t kRecentUsed = 16;
 constexpr uint64_t kTicksBetweenBlame = 16;
 // A site whose newer generations are smaller than this share of its older ones fills up.
 constexpr double kSiteSlows = 0.6;
+constexpr double kCovers = 0.7;
 
 struct Series {
   SeriesId id;
@@ -235,7 +236,10 @@ class ProcessJudge::Impl {
                                               : growth  ? growth->per_step
                                                         : 0});
     }
-    if (asks_sites && tick.sites_complete && series.blame.can_tell) {
+    // Only a table that covers the series can acquit it: bytes without a stack have no site.
+    const bool covered = static_cast<double>(series.blame.live_bytes) >=
+                         kCovers * static_cast<double>(finding.floor_bytes);
+    if (asks_sites && tick.sites_complete && series.blame.can_tell && covered) {
       sites.generations_alive = ShareOf(series.blame) >= options_.site_share_to_blame;
     }
     const VerdictState before = series.corroboration.word().state;

@@ -74,6 +74,49 @@ TEST(ProcessJudgeTest, ConfirmsAStepLeakAndNamesItsSite) {
   EXPECT_GT(verdict.forecast->units_left, 0);
 }
 
+// After 900 steps of a series that leaks 2 MiB a step, beside one site of so many bytes.
+VerdictState AfterALeakBeside(int64_t site_bytes) {
+  ProcessJudge judge;
+  FakeSites sites;
+  for (uint64_t step = 1; step <= 900; ++step) {
+    const int64_t live = 1000 * kMiB + static_cast<int64_t>(step) * 2 * kMiB;
+    const std::vector<StepPoint> steps = {
+        {step, static_cast<int64_t>(step) * kSecond, {{kLive, live, live}}}};
+    // A site that reallocates: what is live was all born just now.
+    sites.rows = {KeepsEachStep(9, site_bytes, step - 1, step)};
+    ProcessTick tick;
+    tick.now_ns = static_cast<int64_t>(step) * kSecond;
+    tick.new_steps = steps;
+    tick.sites = &sites;
+    tick.current_step = step;
+    judge.Judge(tick);
+  }
+  return judge.verdicts()[0].state;
+}
+
+TEST(ProcessJudgeTest, ATableThatCoversLittleCannotAcquit) {
+  EXPECT_EQ(AfterALeakBeside(kMiB), VerdictState::kConfirmed);
+}
+
+TEST(ProcessJudgeTest, OneLeakIsOneAlertThoughOuterLayersGrowWithIt) {
+  ProcessJudge judge;
+  for (uint64_t step = 1; step <= 600; ++step) {
+    const int64_t live = 1000 * kMiB + static_cast<int64_t>(step) * 2 * kMiB;
+    const std::vector<StepPoint> steps = {
+        {step,
+         static_cast<int64_t>(step) * kSecond,
+         {{{MemoryClass::kDevice, 0}, live + 500 * kMiB, 0}, {kLive, live, live}}}};
+    ProcessTick tick;
+    tick.now_ns = static_cast<int64_t>(step) * kSecond;
+    tick.new_steps = steps;
+    tick.current_step = step;
+    judge.Judge(tick);
+  }
+  EXPECT_FALSE(RaisesLeakAlert(judge.verdicts()[0]));
+  EXPECT_EQ(judge.verdicts()[0].state, VerdictState::kSuspect);
+  EXPECT_TRUE(RaisesLeakAlert(judge.verdicts()[1]));
+}
+
 TEST(ProcessJudgeTest, SaysNothingOfASteadyProcess) {
   ProcessJudge judge;
   for (uint64_t step = 1; step <= 300; ++step) {

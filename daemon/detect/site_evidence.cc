@@ -59,6 +59,7 @@ BlameAnswer BlameSites(const SiteTable& sites, const SiteQuestion& question) {
   for (size_t row = 0; row < sites.size(); ++row) {
     const SitePoint site = sites.At(row);
     if (site.id != question.id || site.live_bytes <= 0) continue;
+    answer.live_bytes += site.live_bytes;
     SiteBlame blame = RetainedBy(site, question.onset_step, question.now_step);
     const bool cohorts_known = std::any_of(site.cohort_bytes.begin(), site.cohort_bytes.end(),
                                            [](int64_t bytes) { return bytes > 0; });

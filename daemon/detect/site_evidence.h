@@ -22,7 +22,8 @@ struct SiteQuestion {
 
 struct BlameAnswer {
   std::vector<SiteBlame> sites;
-  bool can_tell = false;  // rows of the series with cohorts, and two cohorts since the onset
+  bool can_tell = false;   // rows of the series with cohorts, and two cohorts since the onset
+  int64_t live_bytes = 0;  // of all rows of the series: how much of it the table covers
 };
 
 // Sites of that series that retain from generation to generation, most bytes a step first, at most
