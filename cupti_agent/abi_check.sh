@@ -25,7 +25,7 @@ done
 exports=$(nm -D --defined-only "$library" | awk '{print $3}' | sort | tr '\n' ' ')
 [ "$exports" = "InitializeInjection tidemark_phase tidemark_step " ] || fail "exports: $exports"
 
-for forbidden in signal sigaction atexit setenv putenv printf fprintf puts write fork; do
+for forbidden in signal sigaction atexit setenv putenv printf fprintf puts write fork calloc realloc strdup; do
   nm -D --undefined-only "$library" | grep -qE " $forbidden(@|\$)" && fail "calls $forbidden"
 done
 readelf -d --wide "$library" | grep -q NODELETE || fail "can be unloaded: no NODELETE"

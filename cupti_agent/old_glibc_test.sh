@@ -9,11 +9,11 @@ root=${TIDEMARK_OLD_ROOT:-/var/cache/tidemark/bullseye}
 skip() { echo "skipped: $*"; exit 77; }
 
 [ "$(id -u)" -eq 0 ] || skip "debootstrap and chroot need root"
-if [ ! -x "$root/usr/bin/python3" ]; then
+if ! chroot "$root" /usr/bin/python3 -c "import ctypes" 2> /dev/null; then
   command -v debootstrap > /dev/null || skip "debootstrap is not installed"
   rm -rf "$root"
   mkdir -p "$root"
-  debootstrap --variant=minbase --include=python3-minimal bullseye "$root" > "$root.log" 2>&1 ||
+  debootstrap --variant=minbase --include=python3 bullseye "$root" > "$root.log" 2>&1 ||
     skip "no bullseye root: $(tail -n 1 "$root.log")"
 fi
 mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
