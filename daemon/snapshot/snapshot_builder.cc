@@ -252,8 +252,15 @@ void SnapshotBuilder::AbsorbUnobserved(const TickInput& input) {
       if (!speaks(up->second)) wrappers.insert(up->second);
     }
   }
+  // A walk is some seconds old and may still show a process that has ended since.
+  auto has_ended = [&](const procfs::FoundProcess& process) {
+    return std::any_of(ended_.begin(), ended_.end(), [&](const Ended& ended) {
+      return ended.last.key.pid == process.pid &&
+             ended.last.key.start_time_ticks == process.start_time_ticks;
+    });
+  };
   for (const auto& [pid, process] : found) {
-    if (agents.contains(pid) || wrappers.contains(pid)) continue;
+    if (agents.contains(pid) || wrappers.contains(pid) || has_ended(*process)) continue;
     const Launch launch = IdentifyLaunch(process->variables);
     if (!process->maps_cuda && launch.rank < 0) continue;
     Record& record = RecordOf(pid, process->start_time_ticks, input);

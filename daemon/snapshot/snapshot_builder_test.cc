@@ -348,7 +348,15 @@ TEST_F(SnapshotBuilderTest, AnEndedProcessKeepsItsLastStateMarkedDead) {
   EXPECT_THAT(builder_->TakeEnded(), ::testing::ElementsAre(::getpid()));
   agents_->TakeRegion(::getpid());
   agents_->Forget(::getpid());
+  // The last walk over /proc still shows it: that is no second process.
+  procfs::FoundProcess stale;
+  stale.pid = ::getpid();
+  stale.start_time_ticks = dead->key.start_time_ticks;
+  stale.maps_cuda = true;
+  scan_.processes = {stale};
   const auto later = Tick();
+  EXPECT_EQ(later->processes.size(), 1u);
+  scan_.processes.clear();
   ASSERT_NE(Find(*later, ::getpid()), nullptr);
   EXPECT_EQ(Find(*later, ::getpid())->totals.size(), dead->totals.size());
   now_ += 3600 * kSecond;
