@@ -269,7 +269,7 @@ void DriverTap::Enter(Call& call) {
       const uint32_t place =
           physical_.ReleaseBegan(call.ledger, call.params<abi::cuMemRelease_params>().handle);
       if (PendingCall* slot = pending_.Find(number, call.cbid)) slot->place = place;
-      *call.data.correlationData = number;
+      if (call.data.correlationData != nullptr) *call.data.correlationData = number;
       return;
     }
     case abi::CUPTI_DRIVER_TRACE_CBID_cuMemUnmap: {
@@ -277,7 +277,7 @@ void DriverTap::Enter(Call& call) {
       const auto& p = call.params<abi::cuMemUnmap_params>();
       const uint64_t number = pending_.Begin(call.cbid);
       physical_.UnmapBegan(call.ledger, p.ptr, p.size, static_cast<uint32_t>(number));
-      *call.data.correlationData = number;
+      if (call.data.correlationData != nullptr) *call.data.correlationData = number;
       return;
     }
     case abi::CUPTI_DRIVER_TRACE_CBID_cuCtxDestroy:
