@@ -32,7 +32,14 @@ function(tidemark_script_test name)
     set(ARG_TIMEOUT 300)
   endif()
   add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  # A node daemon sees every rank on the machine, those of other tests too.
+  if("e2e" IN_LIST ARG_LABELS)
+    set(alone ON)
+  else()
+    set(alone OFF)
+  endif()
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${ARG_TIMEOUT}
     LABELS "${ARG_LABELS}"
+    RUN_SERIAL ${alone}
     ENVIRONMENT "TIDEMARK_BUILD=${PROJECT_BINARY_DIR};TIDEMARK_SOURCE=${PROJECT_SOURCE_DIR}")
 endfunction()
