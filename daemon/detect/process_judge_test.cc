@@ -74,15 +74,15 @@ TEST(ProcessJudgeTest, ConfirmsAStepLeakAndNamesItsSite) {
   EXPECT_GT(verdict.forecast->units_left, 0);
 }
 
-// After 900 steps of a series that leaks 2 MiB a step, beside one site of so many bytes.
+// After 900 steps of a series of 8000 MiB that grows by 2 MiB a step, beside one site of so many
+// bytes, which stays as large as it is and reallocates all of it every step.
 VerdictState AfterALeakBeside(int64_t site_bytes) {
   ProcessJudge judge;
   FakeSites sites;
   for (uint64_t step = 1; step <= 900; ++step) {
-    const int64_t live = 1000 * kMiB + static_cast<int64_t>(step) * 2 * kMiB;
+    const int64_t live = 8000 * kMiB + static_cast<int64_t>(step) * 2 * kMiB;
     const std::vector<StepPoint> steps = {
         {step, static_cast<int64_t>(step) * kSecond, {{kLive, live, live}}}};
-    // A site that reallocates: what is live was all born just now.
     sites.rows = {KeepsEachStep(9, site_bytes, step - 1, step)};
     ProcessTick tick;
     tick.now_ns = static_cast<int64_t>(step) * kSecond;
@@ -92,6 +92,10 @@ VerdictState AfterALeakBeside(int64_t site_bytes) {
     judge.Judge(tick);
   }
   return judge.verdicts()[0].state;
+}
+
+TEST(ProcessJudgeTest, GrowthThatNoGenerationRetainsIsHeldAtSuspect) {
+  EXPECT_EQ(AfterALeakBeside(8000 * kMiB), VerdictState::kSuspect);
 }
 
 TEST(ProcessJudgeTest, ATableThatCoversLittleCannotAcquit) {
