@@ -204,8 +204,9 @@ std::vector<Moments> MomentsOf(const v1::Process& process) {
       moments.exit = peak.live_bytes();
       FillFromPhases(process, moments);
       FillFromLastStep(process, moments);
-      // What a job that only loads holds in `load` is gone by its end; the peak is what it held.
-      if (process.current_step() == 0 && IsDead(process)) moments.load = moments.peak;
+      // The end of loading was never seen when a job ends in it: what is left then is what its exit
+      // had not given back yet. The peak says what loading held.
+      if (process.current_step() == 0 && IsDead(process)) moments.load.reset();
       all.push_back(moments);
     }
   }
