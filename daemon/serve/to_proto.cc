@@ -266,6 +266,9 @@ void FillSites(const SiteList& sites, const ProtoOptions& options, v1::Process* 
 
 }  // namespace
 
+void ToProto(const SiteView& site, v1::Site* out) { Fill(site, out); }
+void ToProto(const detect::Verdict& verdict, v1::Verdict* out) { Fill(verdict, out); }
+
 void ToProto(const ProcessSnapshot& process, const ProtoOptions& options, v1::Process* out) {
   out->set_pid(process.key.pid);
   out->set_start_time_ticks(process.key.start_time_ticks);

@@ -11,7 +11,9 @@
 
 namespace tidemark::v1 {
 class Process;
+class Site;
 class Snapshot;
+class Verdict;
 }  // namespace tidemark::v1
 
 namespace tidemark::serve {
@@ -29,5 +31,7 @@ void ToProto(const NodeSnapshot& snapshot, const ProtoOptions& options,
              const std::function<bool(const ProcessSnapshot&)>& visible, v1::Snapshot* out);
 
 void ToProto(const ProcessSnapshot& process, const ProtoOptions& options, v1::Process* out);
+void ToProto(const SiteView& site, v1::Site* out);
+void ToProto(const detect::Verdict& verdict, v1::Verdict* out);
 
 }  // namespace tidemark::serve
