@@ -212,13 +212,15 @@ bool HistoryDatabase::WriteChunk(int64_t process, HistoryChunk* chunk) {
   const std::string data = chunk->block.Encode();
   // An open chunk is written over and over under the same id, which is also its age.
   Statement insert(*db_,
-                   "INSERT OR REPLACE INTO chunk (id, process, kind, start_ms, end_ms, data)"
-                   " VALUES (nullif(?, 0), ?, ?, ?, ?, ?)");
+                   "INSERT OR REPLACE INTO chunk (id, process, kind, start_ms, end_ms, first_step,"
+                   " last_step, data) VALUES (nullif(?, 0), ?, ?, ?, ?, ?, ?, ?)");
   insert.Bind(chunk->row)
       .Bind(process)
       .Bind(static_cast<int64_t>(chunk->kind))
       .Bind(static_cast<int64_t>(chunk->block.times().front()))
       .Bind(static_cast<int64_t>(chunk->block.times().back()))
+      .Bind(static_cast<int64_t>(chunk->block.steps().front()))
+      .Bind(static_cast<int64_t>(chunk->block.steps().back()))
       .BindBlob(data);
   if (!insert.Run()) return false;
   if (chunk->row != 0) return true;

@@ -26,6 +26,10 @@ constexpr std::array<const char*, kHistorySchema> kMigrations = {
     "  UNIQUE (process, kind, key));"
     "CREATE INDEX mark_by_time ON mark (start_ms);"
     "CREATE TABLE site (id INTEGER PRIMARY KEY, last_ms INTEGER NOT NULL, message BLOB NOT NULL);",
+    // 2: chunks of steps know their steps, so that a range of steps reads only what it needs. Those
+    // of version 1 may hold any: they are looked into.
+    "ALTER TABLE chunk ADD COLUMN first_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE chunk ADD COLUMN last_step INTEGER NOT NULL DEFAULT 9223372036854775807;",
 };
 
 }  // namespace

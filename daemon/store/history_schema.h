@@ -6,7 +6,7 @@
 
 namespace tidemark {
 
-inline constexpr int kHistorySchema = 1;
+inline constexpr int kHistorySchema = 2;
 
 // Brings the database to kHistorySchema, an empty one too. Fails when it is of a newer daemon, or
 // as the disk does; then nothing has changed.
