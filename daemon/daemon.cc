@@ -164,7 +164,15 @@ Result<void> Daemon::Open() {
   for (const int fd : {signals_.get(), timer_.get(), mail_event_.get(), agents_.epoll_fd()}) {
     if (!Add(epoll_.get(), fd)) return Error{"start the tick", std::strerror(errno), ""};
   }
-  server_ = std::make_unique<serve::Server>(hub_, *this, ServerOptionsOf(config_));
+  if (config_.history_bytes > 0) {
+    history_ =
+        std::make_unique<History>(HistoryOptions{config_.state_directory, config_.history_bytes});
+    history_reader_ = std::make_unique<HistoryReader>(
+        history_->path(), [history = history_.get()] { history->SuspectDamage(); });
+  }
+  serve::ServerOptions serving = ServerOptionsOf(config_);
+  serving.history = history_reader_.get();
+  server_ = std::make_unique<serve::Server>(hub_, *this, std::move(serving));
   const Result<void> served = server_->Start();
   if (!served.ok()) return served;
   busy_last_ = steady_clock::now();
@@ -276,6 +284,7 @@ void Daemon::Publish() {
         {"store", "unavailable", config_.state_directory + " cannot be written"});
   }
   if (regions_.lost() > 0) input.losses.push_back({"regions_not_kept", regions_.lost(), 0});
+  TellHistory(&input);
   BpfSnapshot probes;
   if (bpf_ != nullptr) {
     WatchByBpf();
@@ -289,12 +298,30 @@ void Daemon::Publish() {
   KeepEnded();
   tick_cost_ += steady_clock::now() - begin;
   snapshot->tick_ns = static_cast<uint64_t>(tick_cost_.count());
-  hub_.Publish(std::move(snapshot));
+  const SnapshotHub::Pointer published = std::move(snapshot);
+  hub_.Publish(published);
+  if (history_ != nullptr) history_->Offer(published);
   ::sd_notify(0, "WATCHDOG=1");
   if (options_.exit_when_idle.count() > 0 && Idle()) {
     spdlog::info("idle for {} s: good-bye", options_.exit_when_idle.count());
     stopping_ = true;
   }
+}
+
+void Daemon::TellHistory(TickInput* input) const {
+  if (history_ == nullptr) {
+    input->sources.push_back({"history", "off", "state.history is 0"});
+    return;
+  }
+  const HistoryState state = history_->state();
+  input->sources.push_back({"history", state.reason.empty() ? "on" : "unavailable", state.reason});
+  const auto lost = [input](const char* cause, uint64_t count) {
+    if (count > 0) input->losses.push_back({cause, count, 0});
+  };
+  lost("history_snapshots", state.lost_snapshots);
+  lost("history_rows", state.lost_rows);
+  lost("history_writes_failed", state.failed_writes);
+  lost("history_damaged_files", state.set_aside);
 }
 
 // Beside an agent that holds CUPTI the kernel counts calls as a second witness; where none does,
@@ -411,6 +438,7 @@ void Daemon::Close() {
   scanner_.Stop();
   symbolizer_.Stop();
   regions_.Stop();
+  if (history_ != nullptr) history_->Stop();
 }
 
 }  // namespace tidemark

@@ -33,6 +33,8 @@
 #include "daemon/source/bpf/bpf_source.h"
 #include "daemon/source/nvml/nvml_source.h"
 #include "daemon/source/procfs/process_scanner.h"
+#include "daemon/store/history.h"
+#include "daemon/store/history_reader.h"
 #include "daemon/store/region_store.h"
 
 namespace tidemark {
@@ -66,6 +68,7 @@ class Daemon : public serve::Control {
   TickInput Input() const;
   void WatchByBpf();
   void KeepEnded();
+  void TellHistory(TickInput* input) const;
   bool Idle();
   void TellReady();
   void RunMail();
@@ -83,6 +86,8 @@ class Daemon : public serve::Control {
   procfs::ProcessScanner scanner_;
   std::unique_ptr<BpfSource> bpf_;
   RegionStore regions_;
+  std::unique_ptr<History> history_;               // null: none is kept
+  std::unique_ptr<HistoryReader> history_reader_;  // null with it
   SnapshotBuilder builder_;
   std::unique_ptr<serve::Server> server_;
 

@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
     // Everything that a run started is in its report, however many ranks ended before it did.
     config.keep_ended_processes = 512;
     config.keep_ended_for = std::chrono::hours(24);
+    config.history_bytes = 64ull << 20;  // in memory, as a rule: the runtime directory is one
   }
   options.exit_when_idle =
       std::chrono::seconds(idle_seconds >= 0 ? idle_seconds : (options.private_mode ? 30 : 0));

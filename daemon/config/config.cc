@@ -87,6 +87,14 @@ Setter Bytes(uint64_t Config::*field) {
   };
 }
 
+Complaint SetHistory(const YAML::Node& node, Config* config) {
+  const Complaint complaint = Bytes(&Config::history_bytes)(node, config);
+  if (complaint.empty() && config->history_bytes != 0 && config->history_bytes < kLeastHistory) {
+    return "must be 0 (keep none) or at least 16MiB";
+  }
+  return complaint;
+}
+
 Complaint SetListen(const YAML::Node& node, Config* config) {
   const Result<HttpListen> listen =
       node.IsScalar() ? ParseHttpListen(node.Scalar()) : ParseHttpListen("");
@@ -142,6 +150,7 @@ const std::map<std::string, Setter>& Keys() {
       {"metrics.level", Choice(&Config::metrics_level, {"basic", "full"})},
       {"state.directory", Text(&Config::state_directory)},
       {"state.regions", Bytes(&Config::keep_regions_bytes)},
+      {"state.history", SetHistory},
       {"ended.keep", Count(&Config::keep_ended_processes, 0, 4096)},
       {"ended.keep_for", SetKeepFor},
       {"job", Text(&Config::training_job)},

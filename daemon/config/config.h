@@ -14,6 +14,8 @@ namespace tidemark {
 
 inline constexpr char kConfigPath[] = "/etc/tidemark/tidemarkd.yaml";
 
+inline constexpr uint64_t kLeastHistory = 16ull << 20;  // less would hold next to nothing
+
 struct HttpListen {
   bool enabled = true;
   std::string address = "127.0.0.1";
@@ -37,6 +39,7 @@ struct Config {
   uint32_t keep_ended_processes = 64;
   std::chrono::seconds keep_ended_for{3600};
   uint64_t keep_regions_bytes = 256ull << 20;
+  uint64_t history_bytes = 256ull << 20;  // 0 = none is kept
 
   std::string training_job;
   // Told to every agent; 0 and empty leave what the agent finds out itself.

@@ -15,7 +15,6 @@ using wire::Kind;
 using wire::Layer;
 using wire::PeakSide;
 
-constexpr uint64_t kRecordsLagNs = 10'000'000'000;
 constexpr int64_t kMaxNamedBytes = 64ll << 20;  // of one process's stacks, here
 
 uint64_t ClockNs(clockid_t clock) {
@@ -138,7 +137,7 @@ void ProcessLedger::Update(const RegionCopy& region, const RegionChanges& change
     steps_ = std::make_shared<StepList>();
     events_.clear();
     before_attach_.clear();
-    records_.clear();
+    records_ = {};
     pending_sites_ = 0;
     named_bytes_ = 0;
   }
@@ -152,7 +151,7 @@ void ProcessLedger::Update(const RegionCopy& region, const RegionChanges& change
   steps_missed_ += changes.steps_missed;
   events_missed_ += changes.events_missed;
   torn_rows_ += changes.torn_rows;
-  CheckRecords(region, ClockNs(CLOCK_MONOTONIC));
+  records_.Update(region);
   // The allocator's own total and our sum of its blocks differ by what it held before injection.
   if (!region.totals_coherent) return;
   before_attach_.clear();
@@ -451,41 +450,8 @@ void ProcessLedger::Fill(const RegionCopy& region, ProcessSnapshot* process) con
   lose("rows_torn", torn_rows_);
   lose("sites_unnamed", unnamed_sites_);
   lose("values_absurd", region.absurd_values);
-  for (const RecordsCheck& check : records_) {
-    if (check.difference_bytes == 0) continue;
-    process->losses.push_back({"records_disagree", 0, check.difference_bytes});
-  }
-}
-
-// Callbacks and activity records count the same bytes: where they disagree, the difference is
-// shown, per kind and device. Records come when CUPTI flushes them: what callbacks had counted a
-// while ago must have come by now, and nothing may come that callbacks have not seen.
-void ProcessLedger::CheckRecords(const RegionCopy& region, uint64_t now_ns) {
-  for (const wire::TotalsRow& row : region.totals) {
-    if (row.seq == 0 || row.layer != static_cast<uint8_t>(Layer::kRecords)) continue;
-    for (const wire::TotalsRow& other : region.totals) {
-      if (other.seq == 0 || other.layer != static_cast<uint8_t>(Layer::kDriver) ||
-          other.kind != row.kind || other.device != row.device) {
-        continue;
-      }
-      auto check = std::find_if(records_.begin(), records_.end(), [&](const RecordsCheck& c) {
-        return c.kind == row.kind && c.device == row.device;
-      });
-      if (check == records_.end()) {
-        records_.push_back({row.kind, row.device, other.allocated_bytes, now_ns, 0});
-        continue;
-      }
-      if (row.allocated_bytes > other.allocated_bytes) {
-        check->difference_bytes = row.allocated_bytes - other.allocated_bytes;
-      } else if (now_ns - check->due_since_ns >= kRecordsLagNs) {
-        check->difference_bytes =
-            check->due_bytes - std::min(check->due_bytes, row.allocated_bytes);
-        check->due_bytes = other.allocated_bytes;
-        check->due_since_ns = now_ns;
-      } else if (row.allocated_bytes == other.allocated_bytes) {
-        check->difference_bytes = 0;
-      }
-    }
+  for (const uint64_t bytes : records_.Differences()) {
+    process->losses.push_back({"records_disagree", 0, bytes});
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "daemon/detect/process_judge.h"
 #include "daemon/identity/device_map.h"
+#include "daemon/ledger/records_check.h"
 #include "daemon/snapshot/node_snapshot.h"
 #include "daemon/source/agent/agent_source.h"
 #include "daemon/source/agent/symbolizer.h"
@@ -68,7 +69,6 @@ class ProcessLedger : public detect::SiteTable {
                                            std::shared_ptr<const SiteInfo> info,
                                            bool* at_saved) const;
   void NameSites(const RegionCopy& region);
-  void CheckRecords(const RegionCopy& region, uint64_t now_ns);
 
   struct Site {
     std::shared_ptr<const SiteInfo> info;
@@ -76,15 +76,6 @@ class ProcessLedger : public detect::SiteTable {
     bool pending = false;                  // a name may get better
     bool changed = false;
     bool at_saved = false;  // the row says what it held at a moment that may move on
-  };
-
-  // Callbacks against records, for one kind on one device.
-  struct RecordsCheck {
-    uint8_t kind;
-    int16_t device;
-    uint64_t due_bytes;  // what callbacks had counted at due_since_ns
-    uint64_t due_since_ns;
-    uint64_t difference_bytes;
   };
 
   const pid_t pid_;
@@ -105,7 +96,7 @@ class ProcessLedger : public detect::SiteTable {
   uint64_t events_missed_ = 0;
   uint64_t torn_rows_ = 0;
   std::vector<ClassTotal> before_attach_;
-  std::vector<RecordsCheck> records_;
+  RecordsCheck records_;
 };
 
 }  // namespace tidemark

@@ -33,12 +33,12 @@ void EnableReflectionOnce() {
 
 class GrpcServer::Impl {
  public:
-  Impl(const SnapshotHub& hub, Control& control, const PeerPolicy& peers, ServeCounters& counters,
-       const std::string& path, DaemonInfo info)
+  Impl(const SnapshotHub& hub, Control& control, const PeerPolicy& peers, const HistoryCalls& past,
+       ServeCounters& counters, const std::string& path, DaemonInfo info)
       : hub_(hub),
         views_(std::move(info)),
         watches_(views_),
-        service_(hub, control, peers, counters, views_, watches_),
+        service_(hub, control, peers, past, counters, views_, watches_),
         listener_(path, peers, counters) {}
 
   Result<void> Start() {
@@ -114,17 +114,18 @@ class GrpcServer::Impl {
 };
 
 GrpcServer::GrpcServer(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
-                       ServeCounters& counters, std::string socket_path)
+                       const HistoryCalls& past, ServeCounters& counters, std::string socket_path)
     : hub_(hub),
       control_(control),
       peers_(peers),
+      past_(past),
       counters_(counters),
       socket_path_(std::move(socket_path)) {}
 
 GrpcServer::~GrpcServer() { Stop(); }
 
 Result<void> GrpcServer::Start(const std::string& version, const std::string& metrics_url) {
-  auto impl = std::make_unique<Impl>(hub_, control_, peers_, counters_, socket_path_,
+  auto impl = std::make_unique<Impl>(hub_, control_, peers_, past_, counters_, socket_path_,
                                      DaemonInfo{version, metrics_url});
   if (const Result<void> started = impl->Start(); !started) return started.error();
   impl_ = std::move(impl);

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "daemon/serve/control.h"
+#include "daemon/serve/history_calls.h"
 #include "daemon/serve/peer.h"
 #include "daemon/serve/serve_counters.h"
 #include "daemon/snapshot/snapshot_hub.h"
@@ -19,7 +20,7 @@ class GrpcServer {
   static constexpr std::chrono::seconds kStale{10};
 
   GrpcServer(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
-             ServeCounters& counters, std::string socket_path);
+             const HistoryCalls& past, ServeCounters& counters, std::string socket_path);
   ~GrpcServer();  // stops
 
   // `version` and `metrics_url` go into every snapshot.
@@ -34,6 +35,7 @@ class GrpcServer {
   const SnapshotHub& hub_;
   Control& control_;
   const PeerPolicy& peers_;
+  const HistoryCalls& past_;
   ServeCounters& counters_;
   const std::string socket_path_;
   std::unique_ptr<Impl> impl_;

@@ -35,6 +35,42 @@ std::optional<int> DescriptorOf(const std::string& peer) {
   return fd;
 }
 
+// What the caller allows, on the clock that does not jump.
+std::chrono::steady_clock::time_point DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto left = context.deadline() - std::chrono::system_clock::now();
+  return std::chrono::steady_clock::now() +
+         std::clamp<std::chrono::nanoseconds>(left, std::chrono::seconds(0),
+                                              HistoryCalls::kPatience);
+}
+
+// Sends a file in chunks once it is made. Deletes itself.
+class FileStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
+ public:
+  void Begin(std::string file) {
+    file_ = std::move(file);
+    Next();
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok) return Next();
+    Finish(Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  static constexpr size_t kChunkBytes = 1 << 20;
+
+  void Next() {
+    if (sent_ == file_.size()) return Finish(Status::OK);
+    chunk_.set_data(file_.substr(sent_, kChunkBytes));
+    sent_ += chunk_.data().size();
+    StartWrite(&chunk_);
+  }
+
+  std::string file_;
+  size_t sent_ = 0;
+  v1::ExportChunk chunk_;
+};
+
 bool Parse(const grpc::ByteBuffer& bytes, v1::GetSnapshotRequest* request) {
   grpc::ByteBuffer copy(bytes);
   return grpc::SerializationTraits<v1::GetSnapshotRequest>::Deserialize(&copy, request).ok();
@@ -74,11 +110,12 @@ Status GrpcService::MayTouch(const Viewer& viewer, pid_t pid) {
   return Status::OK;
 }
 
-grpc::ServerUnaryReactor* GrpcService::Enqueue(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* GrpcService::Enqueue(ControlQueue* queue,
+                                               grpc::CallbackServerContext* context,
                                                std::function<Status()> act) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   // The context lives until the reactor is finished.
-  const bool posted = queue_.Post([context, reactor, act = std::move(act)] {
+  const bool posted = queue->Post([context, reactor, act = std::move(act)] {
     reactor->Finish(context->IsCancelled() ? Status::CANCELLED : act());
   });
   if (!posted) {
@@ -152,7 +189,7 @@ grpc::ServerUnaryReactor* GrpcService::ListHolders(grpc::CallbackServerContext* 
   if (const Status allowed = MayTouch(*viewer, request->pid()); !allowed.ok()) {
     return FinishWith(context, allowed);
   }
-  return Enqueue(context, [this, request, response]() -> Status {
+  return Enqueue(&queue_, context, [this, request, response]() -> Status {
     const auto blocks = control_.Holders(request->pid(), request->site_id());
     if (!blocks) return {StatusCode::NOT_FOUND, blocks.error().ToString()};
     const int wanted = request->max_addresses() == 0 ? kDefaultHolders : request->max_addresses();
@@ -184,14 +221,14 @@ grpc::ServerUnaryReactor* GrpcService::Detach(grpc::CallbackServerContext* conte
     if (const Status allowed = MayTouch(*viewer, request->pid()); !allowed.ok()) {
       return FinishWith(context, allowed);
     }
-    return Enqueue(context, [this, request, response]() -> Status {
+    return Enqueue(&queue_, context, [this, request, response]() -> Status {
       const Result<void> detached = control_.Detach(request->pid());
       if (!detached) return {StatusCode::NOT_FOUND, detached.error().ToString()};
       response->add_detached_pids(request->pid());
       return Status::OK;
     });
   }
-  return Enqueue(context, [this, context, viewer = *viewer, response]() -> Status {
+  return Enqueue(&queue_, context, [this, context, viewer = *viewer, response]() -> Status {
     const SnapshotHub::Pointer snapshot = hub_.Latest();
     if (!snapshot) return {StatusCode::UNAVAILABLE, "the first snapshot is not done yet"};
     for (const ProcessSnapshot& process : snapshot->processes) {
@@ -216,12 +253,86 @@ grpc::ServerUnaryReactor* GrpcService::ReleaseGpu(grpc::CallbackServerContext* c
                                       "only root and members of the daemon's group may close the "
                                       "daemon's GPU handles"));
   }
-  return Enqueue(context, [this, request, response]() -> Status {
+  return Enqueue(&queue_, context, [this, request, response]() -> Status {
     const Result<void> done = control_.ReleaseGpu(request->resume());
     if (!done) return {StatusCode::FAILED_PRECONDITION, done.error().ToString()};
     response->set_released(!request->resume());
     return Status::OK;
   });
+}
+
+Status GrpcService::ToStatus(const QueryStatus& status) {
+  switch (status.code) {
+    case QueryCode::kOk:
+      return Status::OK;
+    case QueryCode::kInvalid:
+      return Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT, status.message);
+    case QueryCode::kNotFound:
+      return {StatusCode::NOT_FOUND, status.message};
+    case QueryCode::kUnavailable:
+      return {StatusCode::UNAVAILABLE, status.message};
+    case QueryCode::kDeadline:
+      return {StatusCode::DEADLINE_EXCEEDED, status.message};
+    case QueryCode::kTooLarge:
+      return {StatusCode::RESOURCE_EXHAUSTED, status.message};
+  }
+  return {StatusCode::INTERNAL, status.message};
+}
+
+grpc::ServerUnaryReactor* GrpcService::AskPast(
+    grpc::CallbackServerContext* context,
+    std::function<QueryStatus(const Viewer&, std::chrono::steady_clock::time_point)> call) {
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
+                                      viewer.error().ToString()));
+  }
+  return Enqueue(&past_queue_, context,
+                 [this, viewer = *viewer, deadline = DeadlineOf(*context), call = std::move(call)] {
+                   return ToStatus(call(viewer, deadline));
+                 });
+}
+
+grpc::ServerUnaryReactor* GrpcService::QueryRange(grpc::CallbackServerContext* context,
+                                                  const v1::QueryRangeRequest* request,
+                                                  v1::QueryRangeResponse* response) {
+  return AskPast(context, [this, request, response](const Viewer& viewer, auto deadline) {
+    return past_.QueryRange(*request, viewer, deadline, response);
+  });
+}
+
+grpc::ServerUnaryReactor* GrpcService::Diff(grpc::CallbackServerContext* context,
+                                            const v1::DiffRequest* request,
+                                            v1::DiffResponse* response) {
+  return AskPast(context, [this, request, response](const Viewer& viewer, auto deadline) {
+    return past_.Diff(*request, viewer, deadline, response);
+  });
+}
+
+grpc::ServerWriteReactor<v1::ExportChunk>* GrpcService::Export(grpc::CallbackServerContext* context,
+                                                               const v1::ExportRequest* request) {
+  auto* stream = new FileStream;
+  const Result<Viewer> viewer = Admit(*context);
+  if (!viewer) {
+    stream->Finish(
+        Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED, viewer.error().ToString()));
+    return stream;
+  }
+  // The request lives until the stream is finished.
+  const bool posted = past_queue_.Post(
+      [this, context, request, stream, viewer = *viewer, deadline = DeadlineOf(*context)] {
+        std::string file;
+        const QueryStatus status = context->IsCancelled()
+                                       ? QueryStatus{QueryCode::kDeadline, "nobody waits any more"}
+                                       : past_.Export(*request, viewer, deadline, &file);
+        if (!status.ok()) return stream->Finish(ToStatus(status));
+        stream->Begin(std::move(file));
+      });
+  if (!posted) {
+    stream->Finish(Refuse(Refusal::kBusy, StatusCode::RESOURCE_EXHAUSTED,
+                          "too many requests wait already; try again in a second"));
+  }
+  return stream;
 }
 
 }  // namespace tidemark::serve

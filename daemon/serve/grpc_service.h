@@ -6,6 +6,7 @@
 
 #include "daemon/serve/control.h"
 #include "daemon/serve/control_queue.h"
+#include "daemon/serve/history_calls.h"
 #include "daemon/serve/peer.h"
 #include "daemon/serve/serve_counters.h"
 #include "daemon/serve/watch_list.h"
@@ -15,9 +16,10 @@ namespace tidemark::serve {
 
 // Snapshots go out as ready bytes, so these two are raw; requests are parsed by hand.
 using GrpcServiceBase = v1::Tidemark::WithRawCallbackMethod_GetSnapshot<
-    v1::Tidemark::WithRawCallbackMethod_WatchSnapshots<
-        v1::Tidemark::WithCallbackMethod_ListHolders<v1::Tidemark::WithCallbackMethod_Detach<
-            v1::Tidemark::WithCallbackMethod_ReleaseGpu<v1::Tidemark::Service>>>>>;
+    v1::Tidemark::WithRawCallbackMethod_WatchSnapshots<v1::Tidemark::WithCallbackMethod_ListHolders<
+        v1::Tidemark::WithCallbackMethod_Detach<v1::Tidemark::WithCallbackMethod_ReleaseGpu<
+            v1::Tidemark::WithCallbackMethod_QueryRange<v1::Tidemark::WithCallbackMethod_Diff<
+                v1::Tidemark::WithCallbackMethod_Export<v1::Tidemark::Service>>>>>>>>;
 
 class GrpcService final : public GrpcServiceBase {
  public:
@@ -25,10 +27,12 @@ class GrpcService final : public GrpcServiceBase {
   static constexpr int kMaxHolders = 65536;
 
   GrpcService(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
-              ServeCounters& counters, SnapshotViews& views, WatchList& watches)
+              const HistoryCalls& past, ServeCounters& counters, SnapshotViews& views,
+              WatchList& watches)
       : hub_(hub),
         control_(control),
         peers_(peers),
+        past_(past),
         counters_(counters),
         views_(views),
         watches_(watches) {}
@@ -47,6 +51,14 @@ class GrpcService final : public GrpcServiceBase {
   grpc::ServerUnaryReactor* ReleaseGpu(grpc::CallbackServerContext* context,
                                        const v1::ReleaseGpuRequest* request,
                                        v1::ReleaseGpuResponse* response) override;
+  grpc::ServerUnaryReactor* QueryRange(grpc::CallbackServerContext* context,
+                                       const v1::QueryRangeRequest* request,
+                                       v1::QueryRangeResponse* response) override;
+  grpc::ServerUnaryReactor* Diff(grpc::CallbackServerContext* context,
+                                 const v1::DiffRequest* request,
+                                 v1::DiffResponse* response) override;
+  grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
+                                                    const v1::ExportRequest* request) override;
 
  private:
   // Counts the request and finds out who sent it.
@@ -55,16 +67,23 @@ class GrpcService final : public GrpcServiceBase {
   // OK when `viewer` may act on `pid`.
   grpc::Status MayTouch(const Viewer& viewer, pid_t pid);
   // Runs `act` on the queue and finishes the call with what it returns.
-  grpc::ServerUnaryReactor* Enqueue(grpc::CallbackServerContext* context,
+  grpc::ServerUnaryReactor* Enqueue(ControlQueue* queue, grpc::CallbackServerContext* context,
                                     std::function<grpc::Status()> act);
+  // For questions to the past: whoever asks for `call` with its rights and its deadline.
+  grpc::ServerUnaryReactor* AskPast(
+      grpc::CallbackServerContext* context,
+      std::function<QueryStatus(const Viewer&, std::chrono::steady_clock::time_point)> call);
+  grpc::Status ToStatus(const QueryStatus& status);
 
   const SnapshotHub& hub_;
   Control& control_;
   const PeerPolicy& peers_;
+  const HistoryCalls& past_;
   ServeCounters& counters_;
   SnapshotViews& views_;
   WatchList& watches_;
-  ControlQueue queue_;
+  ControlQueue queue_;       // acts: within a second each
+  ControlQueue past_queue_;  // questions to the past, which may take as long as their callers wait
 };
 
 }  // namespace tidemark::serve

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <string_view>
 
 #include "base/unique_fd.h"
@@ -26,13 +27,45 @@ std::string_view ReasonOf(int status) {
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
     case 421:
       return "Misdirected Request";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 507:
+      return "Insufficient Storage";
     default:
       return "Internal Server Error";
   }
+}
+
+std::string HeadOf(int status, bool page) {
+  return "HTTP/1.1 " + std::to_string(status) + " " + std::string(ReasonOf(status)) + "\r\n" +
+         SecurityHeaders(page);
+}
+
+// Gives up on a reader that takes less than a piece in CivetWeb's request timeout, or that is not
+// done in kPatience whatever it takes: each holds one of the threads.
+bool Write(mg_connection* connection, std::string_view bytes) {
+  constexpr size_t kPiece = 64 << 10;
+  constexpr std::chrono::seconds kPatience{10};
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, kPiece);
+    if (mg_write(connection, piece.data(), piece.size()) != static_cast<int>(piece.size()) ||
+        std::chrono::steady_clock::now() > give_up) {
+      return false;
+    }
+    bytes.remove_prefix(piece.size());
+  }
+  return true;
 }
 
 std::string Text(const char* text) { return text == nullptr ? "" : text; }
@@ -47,28 +80,52 @@ int OnRequest(mg_connection* connection) {
                             .query = Text(info->query_string),
                             .host = Text(mg_get_header(connection, "Host")),
                             .authorization = Text(mg_get_header(connection, "Authorization")),
+                            .accept_encoding = Text(mg_get_header(connection, "Accept-Encoding")),
                             .remote_address = info->remote_addr,
                             .remote_port = static_cast<uint16_t>(info->remote_port),
                             .local_port = static_cast<uint16_t>(info->server_port)};
   const HttpResponse response = server->api().Handle(request);
-  std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
-  head += ReasonOf(response.status);
-  head += "\r\nContent-Type: " + response.content_type +
-          "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n";
-  head += SecurityHeaders();
-  head += response.extra_headers + "\r\n";
-  if (request.method != "HEAD") head += response.body;
-  mg_write(connection, head.data(), head.size());
+  // A body is never read, so what follows it must not be taken for a request, nor waited for.
+  const bool has_body =
+      info->content_length > 0 || mg_get_header(connection, "Transfer-Encoding") != nullptr;
+  if (response.stream || has_body) mg_disable_connection_keep_alive(connection);
+  std::string head = HeadOf(response.status, response.page);
+  head += "Content-Type: " + response.content_type + "\r\n" + response.extra_headers;
+  if (!response.page) head += "Cache-Control: no-store\r\n";
+  if (response.stream || has_body) head += "Connection: close\r\n";
+  if (!response.stream) {
+    head += "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
+  }
+  head += "\r\n";
+  bool written = Write(connection, head);
+  if (request.method != "HEAD") {
+    if (response.stream) {
+      while (written) {
+        const std::optional<std::string> piece = response.stream();
+        if (!piece) break;
+        written = Write(connection, *piece);
+      }
+    } else {
+      written = written && Write(connection, response.body);
+    }
+  }
+  if (!written) {
+    if (!response.stream) server->api().CountRefusal(Refusal::kSlowOrGone);
+    mg_disable_connection_keep_alive(connection);
+  }
   return response.status;
 }
 
 // CivetWeb's own error pages (malformed requests) carry its version; ours carry nothing.
 int OnError(mg_connection* connection, int status, const char*) {
-  std::string head = "HTTP/1.1 " + std::to_string(status) + " " + std::string(ReasonOf(status)) +
-                     "\r\nContent-Length: 0\r\nConnection: close\r\n";
-  head += SecurityHeaders();
-  head += "\r\n";
-  mg_write(connection, head.data(), head.size());
+  const mg_request_info* info = mg_get_request_info(connection);
+  auto* server = static_cast<HttpServer*>(info->user_data);
+  server->api().CountRefusal(status == 413 || status == 414 ? Refusal::kTooLarge
+                             : status == 408                ? Refusal::kSlowOrGone
+                                                            : Refusal::kBadRequest);
+  Write(connection, HeadOf(status, false) +
+                        "Cache-Control: no-store\r\nContent-Length: 0\r\nConnection: "
+                        "close\r\n\r\n");
   return 0;
 }
 
@@ -127,7 +184,7 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
   const char* options[] = {"listening_ports",
                            listen_on.c_str(),
                            "num_threads",
-                           "16",
+                           "24",
                            "request_timeout_ms",
                            "1500",
                            "enable_keep_alive",
@@ -157,6 +214,7 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
 // CivetWeb looks for its stop flag every two seconds, or when somebody connects.
 void HttpServer::Stop() {
   if (context_ == nullptr) return;
+  api_.Close();
   const auto stopped = std::async(std::launch::async, [this] { mg_stop(context_); });
   while (stopped.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
     Knock(address_, port_);

@@ -38,7 +38,7 @@ constexpr std::array<MetricSpec, kMetricCount> kCatalog = {{
     {Metric::kRequests, "tidemark_requests_total", kCounter, "", false, "api", kBasic, "2",
      "Requests to the daemon over grpc and http."},
     {Metric::kRefusedRequests, "tidemark_refused_requests_total", kCounter, "", false, "cause",
-     kBasic, "8", "Requests and connections the daemon refused, by cause."},
+     kBasic, "10", "Requests and connections the daemon refused, by cause."},
     {Metric::kSeriesOmitted, "tidemark_series_omitted", kGauge, "", false, "", kBasic, "1",
      "Series this scrape left out to keep the bound of series a rank."},
     {Metric::kDeviceInfo, "tidemark_device_info", kGauge, "", false, "device,uuid,model,mig",

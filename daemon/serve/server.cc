@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/serve/grpc_server.h"
+#include "daemon/serve/history_calls.h"
 #include "daemon/serve/http_server.h"
 
 namespace tidemark::serve {
@@ -40,6 +41,7 @@ class Server::Impl {
         control_(control),
         options_(std::move(options)),
         peers_(options_.api_group),
+        past_(hub, options_.history),
         exporter_(hub, counters_, options_.metrics_level, options_.version) {}
 
   ~Impl() { Stop(); }
@@ -57,7 +59,8 @@ class Server::Impl {
       http_ = std::move(http);
     }
     if (options_.api_socket.empty()) return {};
-    grpc_ = std::make_unique<GrpcServer>(hub_, control_, peers_, counters_, options_.api_socket);
+    grpc_ =
+        std::make_unique<GrpcServer>(hub_, control_, peers_, past_, counters_, options_.api_socket);
     const auto started = grpc_->Start(options_.version, MetricsUrl());
     if (started) return {};
     Stop();
@@ -83,6 +86,7 @@ class Server::Impl {
   Control& control_;
   const ServerOptions options_;
   const PeerPolicy peers_;
+  const HistoryCalls past_;
   ServeCounters counters_;
   const MetricsExporter exporter_;
   std::unique_ptr<HttpApi> api_;

@@ -13,6 +13,10 @@
 #include "daemon/serve/control.h"
 #include "daemon/snapshot/snapshot_hub.h"
 
+namespace tidemark {
+class HistoryReader;
+}
+
 namespace tidemark::serve {
 
 enum class MetricsLevel : uint8_t { kBasic, kFull };
@@ -30,6 +34,7 @@ struct ServerOptions {
   std::string http_token_file = {};  // bearer token of remote JSON readers; empty = they get none
 
   MetricsLevel metrics_level = MetricsLevel::kBasic;
+  const HistoryReader* history = nullptr;  // outlives the server; null: none is kept
   std::string version = {};  // of the daemon, shown in snapshots and tidemark_build_info
 };
 

@@ -266,6 +266,20 @@ void FillSites(const SiteList& sites, const ProtoOptions& options, v1::Process* 
 
 }  // namespace
 
+void ToProto(const ProcessSnapshot& process, v1::ProcessRef* out) {
+  const Identity& identity = process.identity;
+  out->set_pid(process.key.pid);
+  out->set_start_time_ticks(process.key.start_time_ticks);
+  out->set_boot_id(Utf8(process.key.boot_id));
+  out->set_training_job(Utf8(identity.training_job));
+  out->set_rank(identity.rank);
+  out->set_local_rank(identity.local_rank);
+  out->set_helper_of(identity.helper_of);
+  out->set_command(Utf8(identity.command));
+  out->set_run(Utf8(identity.run));
+  out->set_attempt(identity.attempt);
+}
+
 void ToProto(const SiteView& site, v1::Site* out) { Fill(site, out); }
 void ToProto(const detect::Verdict& verdict, v1::Verdict* out) { Fill(verdict, out); }
 

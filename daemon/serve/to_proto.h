@@ -11,6 +11,7 @@
 
 namespace tidemark::v1 {
 class Process;
+class ProcessRef;
 class Site;
 class Snapshot;
 class Verdict;
@@ -31,6 +32,7 @@ void ToProto(const NodeSnapshot& snapshot, const ProtoOptions& options,
              const std::function<bool(const ProcessSnapshot&)>& visible, v1::Snapshot* out);
 
 void ToProto(const ProcessSnapshot& process, const ProtoOptions& options, v1::Process* out);
+void ToProto(const ProcessSnapshot& process, v1::ProcessRef* out);
 void ToProto(const SiteView& site, v1::Site* out);
 void ToProto(const detect::Verdict& verdict, v1::Verdict* out);
 

@@ -128,14 +128,15 @@ class History::Writer {
   void Tell(const Result<void>& result) {
     const uint64_t bytes = database_.BytesOnDisk();
     std::lock_guard lock(mutex_);
-    const std::string reason = result.ok() ? "" : result.error().ToString();
     if (result.ok() && !state_.works && state_.failed_writes > 0) {
       spdlog::info("history is kept again");
     } else if (!result.ok() && (state_.works || state_.failed_writes == 0)) {
-      spdlog::warn("no history is kept for now: {}", reason);
+      spdlog::warn("no history is kept for now: {}", result.error().ToString());
     }
     state_.works = result.ok();
-    state_.reason = reason;
+    // Without the path: it is a label of a metric, and those name no directories.
+    state_.reason = result.ok() ? "" : result.error().why;
+    if (!result.ok() && !result.error().hint.empty()) state_.reason += "; " + result.error().hint;
     state_.failed_writes += result.ok() ? 0 : 1;
     state_.lost_rows = sampler_.lost_rows();
     state_.set_aside = database_.set_aside();

@@ -27,6 +27,7 @@ enum class QueryCode : uint8_t {
   kNotFound,     // it selects nothing
   kUnavailable,  // there is no history to ask
   kDeadline,     // it took too long
+  kTooLarge,     // the answer would be larger than can be sent
 };
 
 struct QueryStatus {

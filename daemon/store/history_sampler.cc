@@ -39,18 +39,8 @@ uint64_t UnixMs(uint64_t monotonic_ns, const NodeSnapshot& now) {
 }
 
 std::string Reference(const ProcessSnapshot& process) {
-  const Identity& identity = process.identity;
   v1::ProcessRef reference;
-  reference.set_pid(process.key.pid);
-  reference.set_start_time_ticks(process.key.start_time_ticks);
-  reference.set_boot_id(serve::Utf8(process.key.boot_id));
-  reference.set_training_job(serve::Utf8(identity.training_job));
-  reference.set_rank(identity.rank);
-  reference.set_local_rank(identity.local_rank);
-  reference.set_helper_of(identity.helper_of);
-  reference.set_command(serve::Utf8(identity.command));
-  reference.set_run(serve::Utf8(identity.run));
-  reference.set_attempt(identity.attempt);
+  serve::ToProto(process, &reference);
   return reference.SerializeAsString();
 }
 
