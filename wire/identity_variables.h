@@ -1,5 +1,6 @@
 // The environment variables that tell who a process is: all that the agent (in Header::environment)
-// and the daemon (from /proc/PID/environ) ever read of a job's environment.
+// and the daemon (from /proc/PID/environ) ever read of a job's environment. The agent's room is
+// bounded, so the most telling come first.
 #pragma once
 
 #include <array>

@@ -169,7 +169,7 @@ struct Header {
   uint64_t loss_bytes[kLossCount];
   SectionEntry sections[kMaxSections];
   uint32_t environment_bytes;  // used bytes of environment
-  uint32_t reserved;
+  uint32_t records_flushes;    // completed flushes of activity records; 0 also in older agents
   char environment[kEnvironmentBytes];  // "NAME=VALUE\0" of the allow-list, read at injection
 };
 static_assert(sizeof(Header) == 3224);

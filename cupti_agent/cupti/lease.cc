@@ -18,12 +18,19 @@ using wire::FeatureState;
 
 Lease g_lease;
 
+// glibc's, as static destructors use it: unlike atexit it names this library.
+extern "C" {
+int __cxa_atexit(void (*function)(void*), void* argument, void* dso) noexcept;
+extern void* __dso_handle __attribute__((visibility("hidden")));
+}
+
 namespace {
 
 // A call of one of these means that somebody wants CUPTI for himself.
 constexpr const char* kClaims[] = {"cuptiSubscribe", "cuptiSubscribe_v2",
                                    "cuptiActivityRegisterCallbacks", "cuptiFinalize"};
 constexpr uint64_t kMostWaitNs = 2'000'000'000;
+constexpr uint64_t kMostExitWaitNs = 200'000'000;
 constexpr int kFastTicks = 2;  // of too many records in a row before they go off
 
 class KeepErrno {
@@ -103,6 +110,9 @@ void Lease::Take(const LeaseOptions& options) {
   const char* failed = Subscribe();
   own_thread_ = 0;
   if (failed != nullptr) return Unavailable(failed);
+  // Handlers run in the reverse order of their registration: this one before CUPTI's own, which
+  // were registered when it was loaded and subscribed to.
+  __cxa_atexit([](void* lease) { static_cast<Lease*>(lease)->FlushAtExit(); }, this, &__dso_handle);
 }
 
 const char* Lease::Subscribe() {
@@ -196,12 +206,26 @@ void Lease::Flush() {
   if (held() && records_on_) {
     cupti_.ActivityFlushAll(abi::kActivityFlagFlushForced);
     size_t dropped = 0;
-    if (cupti_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == abi::CUPTI_SUCCESS &&
-        dropped != 0) {
-      if (Ledger* ledger = Active()) ledger->CountLoss(wire::Loss::kRecordsDropped, dropped);
+    const bool counted =
+        cupti_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == abi::CUPTI_SUCCESS;
+    if (Ledger* ledger = Active()) {
+      if (counted && dropped != 0) ledger->CountLoss(wire::Loss::kRecordsDropped, dropped);
+      ledger->RecordsFlushed();
     }
   }
   inside_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// A forked child that exits comes here too: it is not alive, and CUPTI would hang it.
+void Lease::FlushAtExit() {
+  if (Active() == nullptr || !held()) return;
+  const KeepErrno keep_errno;
+  const uint64_t start = MonotonicNs();
+  while (inside_.load(std::memory_order_acquire) != 0) {
+    if (MonotonicNs() - start > kMostExitWaitNs) return;
+    Nap();
+  }
+  Flush();
 }
 
 void Lease::Tick(double seconds) {

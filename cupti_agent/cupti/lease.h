@@ -43,6 +43,8 @@ class Lease {
   // From the agent's thread, once a second: fetches records, watches their rate.
   void Tick(double seconds);
   void Flush();
+  // From the thread that ends the process: fetches the records since the last tick.
+  void FlushAtExit();
   // From the agent's thread after modules were loaded: steps aside for a CUPTI linked into one.
   void CheckModules();
 

@@ -19,6 +19,9 @@ constexpr char kSymbol[] = "cuptiSubscribe";
 // From cuptiGetResultString, in pieces so that this library does not hold it.
 constexpr char kTextBegin[] = "CUPTI_ERROR_MULTIPLE_";
 constexpr char kTextEnd[] = "SUBSCRIBERS_NOT_SUPPORTED";
+// A module with CUPTI in it is larger than this: CUPTI 13's code and data are 4 MiB. Opening every
+// file of a job that has loaded hundreds of small libraries would cost tenths of a second.
+constexpr size_t kLeastModuleBytes = 1 << 20;
 constexpr size_t kMostTextBytes = 64 << 20;   // of read-only data searched in a stripped program
 constexpr size_t kMostNameBytes = 256 << 20;  // of a symbol table's names
 
@@ -132,6 +135,14 @@ bool SeenBefore(const char* path) {
   }
 }
 
+size_t LoadedBytes(const dl_phdr_info& info) {
+  size_t bytes = 0;
+  for (unsigned i = 0; i < info.dlpi_phnum; ++i) {
+    if (info.dlpi_phdr[i].p_type == PT_LOAD) bytes += info.dlpi_phdr[i].p_filesz;
+  }
+  return bytes;
+}
+
 int Visit(dl_phdr_info* info, size_t, void* raw) {
   auto& search = *static_cast<Search*>(raw);
   const bool program = search.first;
@@ -140,7 +151,8 @@ int Visit(dl_phdr_info* info, size_t, void* raw) {
   if (path == nullptr || path[0] != '/') return 0;  // the vdso
   const char* name = BaseName(path);
   if (strncmp(name, "libcupti.so", 11) == 0 || strncmp(name, "libtidemark", 11) == 0) return 0;
-  if (SeenBefore(path) || !HoldsStaticCupti(path)) return 0;
+  if (LoadedBytes(*info) < kLeastModuleBytes || SeenBefore(path) || !HoldsStaticCupti(path))
+    return 0;
   snprintf(search.module, search.module_bytes, "%s", program ? "the program" : name);
   search.found = true;
   return 1;

@@ -186,7 +186,8 @@ void Ledger::BackwardBegan() {
   {
     Guard guard(this);
     if (!guard.held()) return;
-    load_over = steps_.BackwardBegan();
+    // A phase that the job named itself goes on.
+    load_over = steps_.BackwardBegan() && region_.Entry(Section::kPhases).used == 1;
   }
   if (load_over) PhaseBegin("train");
 }
@@ -287,6 +288,11 @@ void Ledger::SetEnvironment(std::string_view block) {
   const size_t bytes = std::min<size_t>(block.size(), wire::kEnvironmentBytes);
   memcpy(header.environment, block.data(), bytes);
   Publish(header.environment_bytes, static_cast<uint32_t>(bytes));
+}
+
+void Ledger::RecordsFlushed() {
+  wire::Header* header = region_.header();
+  Publish(header->records_flushes, header->records_flushes + 1);
 }
 
 void Ledger::Refresh(uint64_t other_bytes) {

@@ -147,11 +147,13 @@ class Ledger {
   // Frees carry their bytes here, so no table is kept.
   void RecordAllocated(wire::Kind kind, int16_t device, uint64_t bytes);
   void RecordFreed(wire::Kind kind, int16_t device, uint64_t bytes);
+  // Every record of what happened before this flush began has been booked.
+  void RecordsFlushed();
 
   // --- Steps and phases ---
 
   // An outermost backward pass begins. The first one ends the phase `load` (which the ledger began
-  // at start) and begins `train`.
+  // at start) and begins `train`, unless the job has named a phase itself by then.
   void BackwardBegan();
   // A scope named Optimizer.step#... begins.
   void OptimizerScopeBegan();

@@ -247,6 +247,41 @@ TEST_F(LedgerTest, StepFreezesFloorPeakAndEnd) {
   EXPECT_GT(row.anon_bytes, 0);
 }
 
+// What the exit frees is no part of the step whose work was the last.
+TEST_F(LedgerTest, TheLastStepIsClosedAsItsWorkStood) {
+  Open();
+  const TextStack stack{{"a.py:1 f"}};
+  Allocate(0x1000, 100, stack);
+  ledger().BackwardBegan();
+  Allocate(0x2000, 50, stack);
+  Free(0x2000, 50);
+  ledger().OptimizerScopeBegan();
+  Free(0x1000, 100);
+  const uint32_t epoch = header().moment_epoch[static_cast<uint32_t>(wire::Moment::kStepEnd)];
+  ledger().CloseLastStep();
+  ASSERT_EQ(header().current_step, 1u);
+  const auto& row = Rows<wire::StepRow>(Section::kSteps)[1];
+  EXPECT_EQ(row.step, 1u);
+  EXPECT_EQ(row.backward_passes, 1u);
+  EXPECT_EQ(row.optimizer_scopes, 1u);
+  EXPECT_EQ(row.groups[0].floor_bytes, 0);  // the step began before anything was allocated
+  EXPECT_EQ(row.groups[0].peak_bytes, 150);
+  EXPECT_EQ(row.groups[0].end_bytes, 100);
+  const uint64_t phases = Used(Section::kPhases);
+  EXPECT_EQ(Rows<wire::PhaseRow>(Section::kPhases)[phases - 1].groups[0].end_bytes, 100);
+  // The sites' bytes at the last step are those of the last boundary: of an earlier moment.
+  EXPECT_EQ(header().moment_epoch[static_cast<uint32_t>(wire::Moment::kStepEnd)], epoch);
+}
+
+TEST_F(LedgerTest, APhaseTheJobNamedGoesOnThroughTheFirstBackwardPass) {
+  Open();
+  ledger().PhaseBegin("pretrain");
+  ledger().BackwardBegan();
+  ASSERT_EQ(Used(Section::kPhases), 2u);
+  EXPECT_EQ(String(Rows<wire::PhaseRow>(Section::kPhases)[1].name), "pretrain");
+  EXPECT_EQ(header().load_ended, 1u);
+}
+
 TEST_F(LedgerTest, PhasesBeginWithLoadAndKeepTheirOwnPeaks) {
   Open();
   const TextStack stack{{"a.py:1 f"}};

@@ -274,6 +274,11 @@ int ProfileByLookup() {
 
 }  // namespace
 
+#ifdef AGENT_JOB_STATIC
+// What the real CUPTI adds to a program it is linked into; the simulated one is tiny.
+__attribute__((used)) constexpr char kCuptiBytes[4 << 20] = {1};
+#endif
+
 int main(int argc, char** argv) {
   const std::string mode = argc == 2 ? argv[1] : "";
 #ifdef AGENT_JOB_STATIC
