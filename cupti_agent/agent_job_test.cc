@@ -126,6 +126,19 @@ TEST_F(AgentJobTest, EveryDescriptorOfTheAgentClosesOnExec) {
   EXPECT_GE(seen, 3);  // region, connection, /proc/self/status
 }
 
+TEST_F(AgentJobTest, RecordsOfTheLastMomentAreFetchedAtExit) {
+  auto job = Start("last");
+  ASSERT_EQ(job->ReadLine(), "ready");
+  ASSERT_TRUE(daemon_.TakeAgent());
+  EXPECT_EQ(job->Wait().exit_code, 0);
+  const RegionCopy region = daemon_.Region();
+  for (const Layer layer : {Layer::kDriver, Layer::kRecords}) {
+    const auto row = region.Totals(layer, Kind::kDevice, 0);
+    ASSERT_NE(row, nullptr);
+    EXPECT_EQ(row->allocated_bytes, 2u * kHeldBytes);
+  }
+}
+
 TEST_F(AgentJobTest, RegionOutlivesSigkillInTheHandsOfTheDaemon) {
   auto job = StartHeld();
   job->Kill(SIGKILL);

@@ -2,10 +2,9 @@
 // call. For agent_job_test.
 //
 //   agent_job hold       allocates 1000000 bytes, prints "ready", waits for the end of its input
-//   agent_job promises   prints what injection changed in the process: one line each, or
-//   "unchanged" agent_job slots      prints "slots same|changed" after injection and again after
-//   each line of
-//                        its input
+//   agent_job last       the same, and allocates as much again right before it exits
+//   agent_job promises   prints "unchanged", or a line for each thing that injection changed
+//   agent_job slots      prints "slots same|changed" after injection and after each line of input
 //   agent_job fork       a forked child reports blocks and steps; the parent then says "ready"
 //   agent_job linked     a profiler of its own, by import: prints what it recorded
 //   agent_job dlopen     the same by dlopen + dlsym
@@ -67,6 +66,13 @@ int Hold() {
   Say("ready");
   while (ReadLine()) {
   }
+  return 0;
+}
+
+int Last() {
+  Hold();
+  CUdeviceptr address = 0;
+  Must(cuMemAlloc_v2(&address, kHeldBytes) == CUDA_SUCCESS, "cuMemAlloc");
   return 0;
 }
 
@@ -288,6 +294,7 @@ int main(int argc, char** argv) {
   if (mode == "dlopen") return ProfileByLookup();
 #endif
   if (mode == "hold") return Hold();
+  if (mode == "last") return Last();
   if (mode == "promises") return Promises();
   if (mode == "slots") return CompareSlots();
   if (mode == "fork") return Fork();
