@@ -170,8 +170,8 @@ HttpResponse HttpApi::Page(const HttpRequest& request) {
   const auto asset = std::ranges::find(assets, request.path, &PageAsset::path);
   if (asset != assets.end()) {
     HttpResponse response{.content_type = std::string(asset->content_type), .page = true};
-    // Their names change with what is in them; that of the page does not.
-    response.extra_headers = asset->path == "/"
+    // Their names change with what is in them; those of the page and its like do not.
+    response.extra_headers = !asset->path.starts_with("/assets/")
                                  ? "Cache-Control: no-cache\r\n"
                                  : "Cache-Control: public, max-age=31536000, immutable\r\n";
     response.extra_headers += "Vary: Accept-Encoding\r\n";

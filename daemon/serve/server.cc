@@ -50,8 +50,8 @@ class Server::Impl {
     if (options_.http) {
       const Result<std::string> token = ReadToken(options_.http_token_file);
       if (!token) return token.error();
-      api_ = std::make_unique<HttpApi>(hub_, peers_, exporter_, counters_, options_.version, *token,
-                                       options_.http_address);
+      api_ = std::make_unique<HttpApi>(hub_, peers_, past_, exporter_, counters_, options_.version,
+                                       *token, options_.http_address);
       auto http = std::make_unique<HttpServer>(*api_);
       const auto started =
           http->Start(options_.http_address, options_.http_port, options_.http_beyond_loopback);
