@@ -57,7 +57,7 @@ std::string WaterfallText(const v1::Process& process, const v1::Waterfall& water
   int64_t sum = 0;
   for (const v1::WaterfallLine& line : waterfall.lines()) {
     sum += line.bytes();
-    if (line.bytes() == 0 && line.memory_class() != "unattributed") continue;
+    if (line.bytes() == 0 && line.note().empty() && line.memory_class() != "unattributed") continue;
     table.Add({FormatBytes(line.bytes()), line.memory_class(), Meaning(line)});
   }
   if (waterfall.figure_known()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cupti_agent/abi/cuda_abi.h"
+#include "cupti_agent/ledger/monotonic.h"
 #include "cupti_agent/stack/stack.h"
 
 namespace tidemark::agent {
@@ -12,6 +13,8 @@ using wire::EventType;
 using wire::Kind;
 
 namespace {
+
+constexpr uint64_t kCommunicatorEveryNs = 500'000'000;  // it sets up with hundreds of calls
 
 constexpr abi::CUpti_CallbackId kCbids[] = {
 #define TIDEMARK_CBID_VALUE(name, value) value,
@@ -146,6 +149,7 @@ void DriverTap::ExitAllocation(Call& call, EntryPoint entry_point,
     if (estimate == 0) return call.ledger->DriverAllocated(allocation, 0, nullptr);
     Stack stack;
     if (allocation.kind != Kind::kPool || !CapturePython(&stack)) CaptureNative(&stack);
+    NoteCommunicator(call.ledger, stack, allocation.device, allocation.bytes);
     const StackView view = stack.View();
     return call.ledger->DriverAllocated(allocation, estimate, &view);
   }
@@ -158,6 +162,20 @@ void DriverTap::ExitAllocation(Call& call, EntryPoint entry_point,
                             .bytes = requested_bytes});
 }
 
+// What NCCL makes the driver take beside its buffers (modules, stacks, proxies) is known by no
+// call; that it was setting up a communicator then is what gives those bytes a name.
+void DriverTap::NoteCommunicator(Ledger* ledger, const Stack& stack, int16_t device,
+                                 uint64_t bytes) {
+  const char* library = CommunicatorIn(stack);
+  if (library == nullptr) return;
+  const uint64_t now = MonotonicNs();
+  uint64_t last = communicator_noted_ns_.load(std::memory_order_relaxed);
+  if (last != 0 && now - last < kCommunicatorEveryNs) return;
+  if (!communicator_noted_ns_.compare_exchange_strong(last, now)) return;
+  ledger->RecordEvent(
+      {.type = EventType::kCommunicator, .device = device, .bytes = bytes, .text = library});
+}
+
 void DriverTap::ExitCreate(Call& call) {
   const auto& p = call.params<abi::cuMemCreate_params>();
   const int16_t device = p.prop == nullptr ? int16_t{-1} : DeviceOf(p.prop->location);
@@ -168,6 +186,7 @@ void DriverTap::ExitCreate(Call& call) {
   call.ledger->CountCall(EntryPoint::kMemCreate, p.size);
   Stack stack;
   CaptureNative(&stack);
+  NoteCommunicator(call.ledger, stack, device, p.size);
   const StackView view = stack.View();
   physical_.Created(call.ledger, *p.handle, p.size, device, &view);
 }

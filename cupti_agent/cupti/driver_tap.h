@@ -23,6 +23,7 @@
 #include "cupti_agent/cupti/physical_memory.h"
 #include "cupti_agent/cupti/pool_table.h"
 #include "cupti_agent/ledger/ledger.h"
+#include "cupti_agent/stack/stack.h"
 
 namespace tidemark::agent {
 
@@ -48,6 +49,7 @@ class DriverTap {
   void ExitAllocation(Call& call, wire::EntryPoint entry_point, const DriverAllocation& allocation,
                       uint64_t requested_bytes);
   void ExitCreate(Call& call);
+  void NoteCommunicator(Ledger* ledger, const Stack& stack, int16_t device, uint64_t bytes);
   void ExitArray(Call& call, wire::EntryPoint entry_point, uint64_t handle, uint64_t bytes);
   void EnterEnd(Call& call, abi::CUcontext context);
   void ExitEnd(Call& call, wire::EntryPoint entry_point, int16_t device);
@@ -60,6 +62,7 @@ class DriverTap {
   ContextTable contexts_;
   PendingCalls pending_;
   PhysicalMemory physical_;
+  std::atomic<uint64_t> communicator_noted_ns_{0};
   PoolTable pools_;
   std::atomic<uint64_t> stream_ordered_{0};
 };

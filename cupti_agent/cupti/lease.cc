@@ -29,8 +29,12 @@ namespace {
 // A call of one of these means that somebody wants CUPTI for himself.
 constexpr const char* kClaims[] = {"cuptiSubscribe", "cuptiSubscribe_v2",
                                    "cuptiActivityRegisterCallbacks", "cuptiFinalize"};
+// Single ones: the domain as a whole calls once a kernel launch.
+constexpr abi::CUpti_CallbackId kResourceCbids[] = {abi::CUPTI_CBID_RESOURCE_CONTEXT_CREATED,
+                                                    abi::CUPTI_CBID_RESOURCE_MODULE_LOADED};
 constexpr uint64_t kMostWaitNs = 2'000'000'000;
 constexpr uint64_t kMostExitWaitNs = 200'000'000;
+constexpr uint64_t kModulesEveryNs = 500'000'000;  // a first step loads hundreds
 constexpr int kFastTicks = 2;  // of too many records in a row before they go off
 
 class KeepErrno {
@@ -130,8 +134,9 @@ const char* Lease::Subscribe() {
     // An older driver does not know the newest ids; it has no such calls either.
     cupti_.EnableCallback(1, subscriber_, abi::CUPTI_CB_DOMAIN_DRIVER_API, cbid);
   }
-  cupti_.EnableCallback(1, subscriber_, abi::CUPTI_CB_DOMAIN_RESOURCE,
-                        abi::CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  for (const abi::CUpti_CallbackId cbid : kResourceCbids) {
+    cupti_.EnableCallback(1, subscriber_, abi::CUPTI_CB_DOMAIN_RESOURCE, cbid);
+  }
   state_.store(State::kHeld, std::memory_order_release);
   if (Ledger* ledger = Active()) {
     ledger->SetFeature(Feature::kCuptiCallbacks, FeatureState::kOn, "held");
@@ -189,8 +194,9 @@ void Lease::Leave(FeatureState to, const char* reason) {
   for (const abi::CUpti_CallbackId cbid : DriverTapCbids()) {
     cupti_.EnableCallback(0, subscriber_, abi::CUPTI_CB_DOMAIN_DRIVER_API, cbid);
   }
-  cupti_.EnableCallback(0, subscriber_, abi::CUPTI_CB_DOMAIN_RESOURCE,
-                        abi::CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  for (const abi::CUpti_CallbackId cbid : kResourceCbids) {
+    cupti_.EnableCallback(0, subscriber_, abi::CUPTI_CB_DOMAIN_RESOURCE, cbid);
+  }
   cupti_.Unsubscribe(subscriber_);
   own_thread_ = 0;
   state_.store(State::kYielded, std::memory_order_release);
@@ -257,6 +263,19 @@ void Lease::CheckModules() {
   Yield(who);
 }
 
+// Code takes device memory that no call asks for (a kernel's at its first launch): that it was
+// loaded gives the rise its name.
+void Lease::OnModuleLoaded(Ledger* ledger) {
+  const uint32_t loaded = modules_loaded_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t now = MonotonicNs();
+  uint64_t last = modules_told_ns_.load(std::memory_order_relaxed);
+  if (last != 0 && now - last < kModulesEveryNs) return;
+  if (!modules_told_ns_.compare_exchange_strong(last, now)) return;
+  ledger->RecordEvent({.type = wire::EventType::kModuleLoaded,
+                       .code = static_cast<int32_t>(loaded),
+                       .text = "modules loaded so far"});
+}
+
 void Lease::OnCallback(void* self, abi::CUpti_CallbackDomain domain, abi::CUpti_CallbackId cbid,
                        const void* data) {
   Ledger* ledger = Active();
@@ -265,6 +284,9 @@ void Lease::OnCallback(void* self, abi::CUpti_CallbackDomain domain, abi::CUpti_
   auto* lease = static_cast<Lease*>(self);
   if (domain == abi::CUPTI_CB_DOMAIN_DRIVER_API) {
     lease->tap_.OnCallback(ledger, cbid, *static_cast<const abi::CUpti_CallbackData*>(data));
+  } else if (domain == abi::CUPTI_CB_DOMAIN_RESOURCE &&
+             cbid == abi::CUPTI_CBID_RESOURCE_MODULE_LOADED) {
+    lease->OnModuleLoaded(ledger);
   } else if (domain == abi::CUPTI_CB_DOMAIN_RESOURCE) {
     lease->context_seen_.store(true, std::memory_order_relaxed);
   }

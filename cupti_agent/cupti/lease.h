@@ -61,6 +61,7 @@ class Lease {
   void StartRecords();
   void StopRecords();
   void Leave(wire::FeatureState state, const char* reason);
+  void OnModuleLoaded(Ledger* ledger);
   static void OnCallback(void* self, abi::CUpti_CallbackDomain domain, abi::CUpti_CallbackId cbid,
                          const void* data);
   static void OnRequest(uint8_t** buffer, size_t* bytes, size_t* max_records);
@@ -78,7 +79,9 @@ class Lease {
   std::atomic<bool> context_seen_{false};
   std::atomic<uint32_t> inside_{0};       // calls into CUPTI by the agent's thread
   std::atomic<uintptr_t> own_thread_{0};  // the thread that is taking or yielding
-  uint64_t seen_work_ = 0;                // records and stream-ordered calls at the last tick
+  std::atomic<uint32_t> modules_loaded_{0};
+  std::atomic<uint64_t> modules_told_ns_{0};
+  uint64_t seen_work_ = 0;  // records and stream-ordered calls at the last tick
   int fast_ticks_ = 0;
 };
 

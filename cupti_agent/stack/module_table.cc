@@ -94,7 +94,9 @@ bool Describe(const dl_phdr_info& info, StackModule* module) {
   ReadBuildId(info, module);
   CopyPath(info.dlpi_name, module);
   const char* slash = strrchr(module->path, '/');
-  module->is_cupti = slash != nullptr && strncmp(slash + 1, "libcupti.", 9) == 0;
+  const char* name = slash == nullptr ? module->path : slash + 1;
+  module->is_cupti = strncmp(name, "libcupti.", 9) == 0;
+  module->is_communicator = strncmp(name, "libnccl.", 8) == 0;
   return true;
 }
 

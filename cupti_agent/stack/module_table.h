@@ -17,6 +17,7 @@ struct StackModule {
   uint64_t end;
   uint64_t eh_frame_header;  // address of .eh_frame_hdr, 0 = none
   bool is_cupti;
+  bool is_communicator;  // NCCL: what it allocates is its own business
   uint8_t build_id_bytes;
   uint8_t build_id[24];
   char path[256];  // cut at the front where it does not fit: the file's name matters most

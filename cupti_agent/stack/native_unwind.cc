@@ -2,6 +2,8 @@
 
 #include <unwind.h>
 
+#include <cstring>
+
 #include "cupti_agent/stack/module_table.h"
 #include "cupti_agent/stack/python_walk.h"
 
@@ -13,6 +15,7 @@ struct Progress {
   bool stop_at_interpreter;
   bool inside_agent;
   uint32_t own_module;
+  bool unknown_module = false;
 };
 
 _Unwind_Reason_Code OnFrame(_Unwind_Context* context, void* data) {
@@ -20,8 +23,9 @@ _Unwind_Reason_Code OnFrame(_Unwind_Context* context, void* data) {
   Stack* stack = progress->stack;
   uint64_t address = _Unwind_GetIP(context);
   if (address == 0) return _URC_END_OF_STACK;
+  uint32_t module = ModuleContaining(address);
+  if (module == kNoModule) progress->unknown_module = true;
   if (progress->inside_agent) {
-    uint32_t module = ModuleContaining(address);
     if (module == progress->own_module) return _URC_NO_REASON;
     if (module != kNoModule && ModuleAt(module).is_cupti) return _URC_NO_REASON;
     progress->inside_agent = false;
@@ -42,6 +46,20 @@ void AppendNativeFrames(Stack* stack, bool stop_at_interpreter) {
   uint32_t own = OwnModule();
   Progress progress = {stack, stop_at_interpreter, own != kNoModule, own};
   _Unwind_Backtrace(OnFrame, &progress);
+  // A module may have been loaded since the agent's thread last looked. Unwinding asked the loader
+  // for its list too, so this waits for nothing that it did not.
+  if (progress.unknown_module) RefreshModuleTable();
+}
+
+const char* CommunicatorIn(const Stack& stack) {
+  for (uint16_t i = 0; i < stack.count; ++i) {
+    if (stack.frames[i].position != kNativePosition) return nullptr;
+    const uint32_t index = ModuleContaining(stack.frames[i].code - 1);
+    if (index == kNoModule || !ModuleAt(index).is_communicator) continue;
+    const char* slash = strrchr(ModuleAt(index).path, '/');
+    return slash == nullptr ? ModuleAt(index).path : slash + 1;
+  }
+  return nullptr;
 }
 
 bool ResolveNativeFrame(const RawFrame& raw, StackFrame* frame) {

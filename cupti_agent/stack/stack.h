@@ -69,4 +69,7 @@ bool CapturePython(Stack* stack);
 // "cudaMalloc wrapper in C++, called from train.py:12".
 bool CaptureNative(Stack* stack);
 
+// File name of the collective library that a native stack runs through ("libnccl.so.2"), else null.
+const char* CommunicatorIn(const Stack& stack);
+
 }  // namespace tidemark::agent

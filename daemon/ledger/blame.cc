@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string_view>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -44,7 +45,24 @@ bool IsLibraryModule(std::string_view path) {
   for (const std::string_view prefix : kNames) {
     if (name.starts_with(prefix)) return true;
   }
-  return path.starts_with("[") || path.empty();
+  return path.starts_with("[") || path.starts_with("?") || path.empty();
+}
+
+// The CUDA driver, the runtime (linked statically too), a tool around them, or nobody knows.
+bool IsDriverFrame(const FrameView& frame, std::string_view module) {
+  if (frame.kind != wire::FrameKind::kNative) return false;
+  const std::string_view name = BaseName(module);
+  for (const std::string_view prefix : {"libcuda.", "libcudart", "libcupti", "?"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  std::string_view function = frame.function;
+  if (function.starts_with("__cuda")) return true;
+  for (const std::string_view prefix : {"cuda", "cu"}) {
+    if (!function.starts_with(prefix) || function.size() == prefix.size()) continue;
+    const char next = function[prefix.size()];
+    if (next >= 'A' && next <= 'Z') return true;
+  }
+  return name.empty();
 }
 
 // Statically linked library code lies in the job's own module.
@@ -74,7 +92,34 @@ size_t BlamedFrame(const std::vector<FrameView>& frames, const std::vector<std::
   for (size_t i = 0; i < frames.size(); ++i) {
     if (frames[i].kind == wire::FrameKind::kPython) return i;
   }
+  for (size_t i = 0; i < frames.size(); ++i) {
+    if (!IsDriverFrame(frames[i], modules[i])) return i;
+  }
   return 0;
+}
+
+std::string OwnAccount(const std::vector<FrameView>& frames,
+                       const std::vector<std::string>& modules) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kLibraries = {
+      {{"libnccl", "communicator"},
+       {"libnvshmem", "communicator"},
+       {"libmpi", "communicator"},
+       {"libucc", "communicator"},
+       {"libuct", "communicator"},
+       {"libcublas", "workspace"},
+       {"libcudnn", "workspace"},
+       {"libcusparse", "workspace"},
+       {"libcusolver", "workspace"},
+       {"libcufft", "workspace"}}};
+  for (size_t i = 0; i < frames.size(); ++i) {
+    if (IsDriverFrame(frames[i], modules[i])) continue;
+    const std::string_view name = BaseName(modules[i]);
+    for (const auto& [prefix, word] : kLibraries) {
+      if (name.starts_with(prefix)) return std::string(word) + " (" + std::string(name) + ")";
+    }
+    return {};
+  }
+  return {};
 }
 
 }  // namespace tidemark

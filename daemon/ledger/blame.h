@@ -16,7 +16,13 @@ namespace tidemark {
 bool IsLibraryFrame(const FrameView& frame, std::string_view module);
 
 // Index of the innermost Python frame of the job's own code; else of the innermost such native
-// frame; else of the innermost Python frame; else 0. `modules` goes with `frames`.
+// frame; else of the innermost Python frame; else of the innermost that is not the driver's or the
+// runtime's; else 0. `modules` goes with `frames`.
 size_t BlamedFrame(const std::vector<FrameView>& frames, const std::vector<std::string>& modules);
+
+// The library that allocates on its own account, where the innermost frame outside driver and
+// runtime is such a library's: "communicator (libnccl.so.2)"; empty for everybody else.
+std::string OwnAccount(const std::vector<FrameView>& frames,
+                       const std::vector<std::string>& modules);
 
 }  // namespace tidemark

@@ -28,6 +28,25 @@ TEST(BlameTest, TheInnermostFrameOfTheJobsOwnPythonIsBlamed) {
             4u);
 }
 
+TEST(BlameTest, ALibrarysFrameIsBlamedBeforeTheDriversAndTheUnknown) {
+  EXPECT_EQ(Blame({Native("?+0xffffdfff"), Native("cuMemCreate"), Native("cudaMalloc"),
+                   Native("ncclCuMemAlloc(void**)")},
+                  {"?", "/usr/lib/libcuda.so.1", "/venv/libtorch_cuda.so", "/venv/libnccl.so.2"}),
+            3u);
+}
+
+TEST(BlameTest, ALibraryThatAllocatesOnItsOwnAccountIsNamed) {
+  const std::vector<FrameView> frames = {Native("cuMemCreate"), Native("ncclCuMemAlloc"),
+                                         Native("c10d::init"), Python("/job/train.py")};
+  EXPECT_EQ(
+      OwnAccount(frames, {"/usr/lib/libcuda.so.1", "/venv/libnccl.so.2", "/venv/libtorch.so", ""}),
+      "communicator (libnccl.so.2)");
+  EXPECT_EQ(OwnAccount(frames,
+                       {"/usr/lib/libcuda.so.1", "/venv/libc10_cuda.so", "/venv/libnccl.so.2", ""}),
+            "");
+  EXPECT_EQ(OwnAccount({Python("/job/train.py")}, {""}), "");
+}
+
 TEST(BlameTest, PythonComesBeforeNativeCodeAboveIt) {
   EXPECT_EQ(Blame({Native("extension_alloc"), Python("/job/train.py")}, {"/job/ext.so", ""}), 1u);
 }

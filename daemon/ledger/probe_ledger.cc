@@ -75,6 +75,7 @@ std::shared_ptr<const SiteInfo> ProbeLedger::NameOf(const std::shared_ptr<const 
   }
   info->id = SiteIdOf(info->frames);
   info->blamed_frame = BlamedFrame(info->frames, modules);
+  info->own_account = OwnAccount(info->frames, modules);
   name.info = std::move(info);
   return name.info;
 }

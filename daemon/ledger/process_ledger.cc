@@ -252,7 +252,7 @@ void ProcessLedger::NameSites(const RegionCopy& region) {
 }
 
 void ProcessLedger::UpdateSites(const RegionCopy& region, const std::vector<uint32_t>& changed) {
-  static const auto kNoFrames = std::make_shared<const SiteInfo>(SiteInfo{1, {}, 0, false});
+  static const auto kNoFrames = std::make_shared<const SiteInfo>(SiteInfo{1, {}, 0, false, {}});
   NameSites(region);
   if (sites_.size() < region.sites.size()) sites_.resize(region.sites.size());
   for (const uint32_t i : changed) {
@@ -378,6 +378,24 @@ void ProcessLedger::UpdateEvents(const RegionCopy& region,
     if (row.type < event_counts_.size()) ++event_counts_[row.type];
   }
   while (events_.size() > kKeptEvents) events_.pop_front();
+}
+
+std::vector<OwnAccountBytes> ProcessLedger::OwnAccounts() const {
+  std::vector<OwnAccountBytes> accounts;
+  for (const auto& view : *site_list_) {
+    if (view->info->own_account.empty() || view->live.bytes == 0) continue;
+    const auto same = std::find_if(accounts.begin(), accounts.end(), [&](const auto& account) {
+      return account.memory_class == view->memory_class && account.device == view->device &&
+             account.name == view->info->own_account;
+    });
+    if (same != accounts.end()) {
+      same->bytes += view->live.bytes;
+    } else {
+      accounts.push_back(
+          {view->memory_class, view->device, view->live.bytes, view->info->own_account});
+    }
+  }
+  return accounts;
 }
 
 uint64_t ProcessLedger::EventCount(wire::EventType type) const {

@@ -43,6 +43,9 @@ class ProcessLedger : public detect::SiteTable {
   // Totals by class as of now, from a copy that may be newer than the last Update.
   static std::vector<ClassTotal> Totals(const RegionCopy& region, const DeviceMap& devices);
 
+  // What libraries hold on their own account, as of the last Update.
+  std::vector<OwnAccountBytes> OwnAccounts() const;
+
   // Rows of the region that are booked under a site id.
   std::vector<uint32_t> RowsOfSite(uint64_t site_id) const;
 

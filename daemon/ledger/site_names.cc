@@ -105,6 +105,7 @@ std::shared_ptr<const SiteInfo> NameSite(const RegionCopy& region, const wire::S
   }
   info->id = SiteIdOf(info->frames);
   info->blamed_frame = BlamedFrame(info->frames, modules);
+  info->own_account = OwnAccount(info->frames, modules);
   return info;
 }
 

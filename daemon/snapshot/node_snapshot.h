@@ -65,6 +65,7 @@ struct SiteInfo {
   std::vector<FrameView> frames;
   size_t blamed_frame = 0;  // innermost outside site-packages and the standard library
   bool truncated = false;
+  std::string own_account = {};  // "communicator (libnccl.so.2)": a library's; empty = the job's
 };
 
 struct BytesAndCount {
@@ -93,6 +94,14 @@ struct SiteView {
   std::array<int64_t, wire::kCohorts> cohort_bytes = {};
 };
 using SiteList = std::vector<std::shared_ptr<const SiteView>>;
+
+// Bytes that a library holds on its own account (SiteInfo::own_account).
+struct OwnAccountBytes {
+  MemoryClass memory_class = MemoryClass::kDevice;
+  int device = -1;
+  int64_t bytes = 0;
+  std::string name;
+};
 
 // What one witness holds of one class on one device.
 struct ClassTotal {

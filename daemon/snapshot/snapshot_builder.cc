@@ -339,11 +339,35 @@ DeviceFigure SnapshotBuilder::FigureOf(const Record& record, int device,
   return figure;
 }
 
+// A process that ended before the device was asked: what its calls took is known all the same.
+void SnapshotBuilder::DescribeWithoutFigure(Record* record, const ObservedProcess& process,
+                                            const TickInput& input) {
+  if (!record->waterfalls.empty()) return;
+  WaterfallTracker::Look look;
+  look.totals = ProcessLedger::Totals(process.copy(), record->devices);
+  look.accounts = record->ledger.OwnAccounts();
+  look.unix_ns = input.unix_ns;
+  std::set<int> devices;
+  for (const ClassTotal& total : look.totals) {
+    if (total.device >= 0) devices.insert(total.device);
+  }
+  DeviceFigure figure;
+  figure.source = "it ended before the device was asked";
+  for (const int device : devices) {
+    record->waterfalls.push_back(
+        WaterfallTracker(device).Update(figure, look, record->ledger.events()));
+  }
+}
+
 void SnapshotBuilder::AbsorbFigures(const TickInput& input) {
   for (auto& [pid, process] : input.agents->processes()) {
     const auto it = records_.find({pid, process.start_time_ticks});
-    if (it == records_.end() || process.liveness != Liveness::kAlive) continue;
+    if (it == records_.end()) continue;
     Record& record = *it->second;
+    if (process.liveness != Liveness::kAlive) {
+      DescribeWithoutFigure(&record, process, input);
+      continue;
+    }
     const std::vector<ClassTotal> before = ProcessLedger::Totals(process.copy(), record.devices);
     if (process.region == nullptr || process.broken) continue;
     process.region->RefreshTotals();
@@ -356,14 +380,17 @@ void SnapshotBuilder::AbsorbFigures(const TickInput& input) {
     record.waterfalls.clear();
     for (const int device : devices) {
       auto tracker = record.trackers.try_emplace(device, device).first;
-      const bool quiet = WaterfallTracker::TrackedBytes(before, device) ==
-                         WaterfallTracker::TrackedBytes(after, device);
-      const int64_t observer =
-          device == *devices.begin()
-              ? static_cast<int64_t>(process.copy().header.observer_device_bytes)
-              : 0;
-      record.waterfalls.push_back(tracker->second.Update(FigureOf(record, device, input.nvml),
-                                                         after, observer, quiet, input.unix_ns,
+      WaterfallTracker::Look look;
+      look.totals = after;
+      look.accounts = record.ledger.OwnAccounts();
+      look.quiet = WaterfallTracker::TrackedCalls(before, device) ==
+                   WaterfallTracker::TrackedCalls(after, device);
+      if (device == *devices.begin()) {
+        look.observer_device_bytes =
+            static_cast<int64_t>(process.copy().header.observer_device_bytes);
+      }
+      look.unix_ns = input.unix_ns;
+      record.waterfalls.push_back(tracker->second.Update(FigureOf(record, device, input.nvml), look,
                                                          record.ledger.events()));
     }
   }

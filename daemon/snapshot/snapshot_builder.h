@@ -96,9 +96,10 @@ class SnapshotBuilder {
   void AbsorbProbes(const TickInput& input);
   void Judge(Record* record, const ObservedProcess* process, const TickInput& input);
   void JudgeJobs(NodeSnapshot* snapshot);
+  void DescribeWithoutFigure(Record* record, const ObservedProcess& process,
+                             const TickInput& input);
   DeviceFigure FigureOf(const Record& record, int device, const NvmlSample* nvml) const;
   std::vector<int> HeldOn(pid_t pid, const NvmlSample* nvml) const;
-  void Freeze(Record* record, const ObservedProcess& process, const TickInput& input);
   ProcessSnapshot Describe(Record* record, const ObservedProcess* process, const TickInput& input);
 
   const BuilderOptions options_;

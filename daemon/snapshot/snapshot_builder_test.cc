@@ -330,6 +330,49 @@ TEST_F(SnapshotBuilderTest, ProcessesWithoutAnAgentAreRowsThatSayWhy) {
   EXPECT_EQ(Find(*Tick(), 900001), nullptr);
 }
 
+TEST_F(SnapshotBuilderTest, AProcessThatEndedBeforeTheDeviceWasAskedShowsWhatItsCallsTook) {
+  SetTotals(Layer::kDriver, Kind::kDevice, 0, 64 * kMiB);
+  agents_->processes().at(::getpid()).liveness = Liveness::kExited;
+  const auto snapshot = Tick();
+  const ProcessSnapshot* dead = Find(*snapshot, ::getpid());
+  ASSERT_NE(dead, nullptr);
+  ASSERT_EQ(dead->waterfalls.size(), 1u);
+  EXPECT_FALSE(dead->waterfalls[0].figure_known);
+  EXPECT_EQ(dead->waterfalls[0].figure_source, "it ended before the device was asked");
+  EXPECT_EQ(dead->waterfalls[0].figure_bytes, 64 * kMiB);
+}
+
+// A process on its way out holds no device any more; what it would have met, and when, must not
+// vanish with it.
+TEST_F(SnapshotBuilderTest, AProcessThatEndedKeepsItsTimeToOutOfMemory) {
+  SetFigure(600 * kMiB);
+  region_.header().load_ended = 1;
+  const uint32_t totals = SetTotals(Layer::kDriver, Kind::kDevice, 0, kMiB);
+  const auto grow = [&](int second) {
+    wire::TotalsRow& row = region_.At<wire::TotalsRow>(wire::Section::kTotals, totals);
+    row.seq += 2;
+    row.live_bytes = second * 64 * kMiB;
+    row.allocated_bytes = static_cast<uint64_t>(row.live_bytes);
+    ++row.allocations;
+    SetFigure(600 * kMiB + row.live_bytes);
+  };
+  const auto ahead = [](const ProcessSnapshot& process) {
+    for (const detect::Verdict& verdict : process.verdicts) {
+      if (verdict.memory_class == MemoryClass::kDevice && verdict.forecast) return true;
+    }
+    return false;
+  };
+  bool seen = false;
+  for (int second = 1; second < 900 && !seen; ++second) {
+    grow(second);
+    seen = ahead(*Find(*Tick(), ::getpid()));
+  }
+  ASSERT_TRUE(seen);
+  nvml_.devices[1].processes.clear();
+  agents_->processes().at(::getpid()).liveness = Liveness::kKilled;
+  EXPECT_TRUE(ahead(*Find(*Tick(), ::getpid())));
+}
+
 TEST_F(SnapshotBuilderTest, AnEndedProcessKeepsItsLastStateMarkedDead) {
   SetFigure(600 * kMiB);
   SetTotals(Layer::kDriver, Kind::kDevice, 0, 64 * kMiB);

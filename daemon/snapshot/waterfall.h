@@ -4,9 +4,12 @@
 //   figure (NVML) = context + fw_live + fw_cache + device + pool + vmm + array + graph
 //                   + observer + unattributed
 //
-// `device`, `pool` and `vmm` are without what the framework's allocator has taken from them.
-// `context` is the smallest (figure - tracked) seen in the first seconds; `unattributed` is the
-// rest, may be negative, and its rises carry the name of the event that coincided.
+// `device`, `pool` and `vmm` are without what the framework's allocator has taken from them; their
+// notes name the libraries that hold some of the rest on their own account, and `vmm` says how much
+// of it is the framework's expandable segments.
+// `context` is the smallest (figure - tracked) seen in the first seconds, looking only when nothing
+// was allocated or freed meanwhile; what comes on top of it is `unattributed`, which may be
+// negative, and whose rises carry the name of the event that coincided.
 //
 // Owned by the tick thread; one object a process and device.
 #pragma once
@@ -35,28 +38,35 @@ class WaterfallTracker {
   // Bytes on `device` that totals account for, in the way the device's figure counts them.
   static int64_t TrackedBytes(const std::vector<ClassTotal>& totals, int device);
 
-  // `totals` are of the moment of the figure; `quiet` says that they did not move while the device
-  // was asked, so that figure and totals can be compared to the byte. `events` are the process's
-  // latest, oldest first.
-  Waterfall Update(const DeviceFigure& figure, const std::vector<ClassTotal>& totals,
-                   int64_t observer_device_bytes, bool quiet, uint64_t now_unix_ns,
+  // Calls so far that changed what is tracked on `device`: equal numbers, equal bytes throughout.
+  static uint64_t TrackedCalls(const std::vector<ClassTotal>& totals, int device);
+
+  struct Look {
+    std::vector<ClassTotal> totals;         // of the moment of the figure
+    std::vector<OwnAccountBytes> accounts;  // what libraries hold of them
+    int64_t observer_device_bytes = 0;
+    bool quiet = false;  // no call came while the device was asked: comparable to the byte
+    uint64_t unix_ns = 0;
+  };
+  // `events` are the process's latest, oldest first.
+  Waterfall Update(const DeviceFigure& figure, const Look& look,
                    const std::deque<EventView>& events);
 
  private:
-  void LearnContext(int64_t rest, bool quiet, uint64_t now_unix_ns);
-  void NameChange(int64_t unattributed, const std::vector<ClassTotal>& totals, uint64_t now_unix_ns,
-                  const std::deque<EventView>& events);
-  std::string Note() const;
+  std::vector<WaterfallLine> KnownLines(const Look& look) const;
+  void LearnContext(int64_t rest, const Look& look);
+  void NameChange(int64_t unattributed, const Look& look, const std::deque<EventView>& events);
+  std::string RisesNote() const;
 
   const int device_;
-  uint64_t first_unix_ns_ = 0;  // of the first figure
-  std::optional<int64_t> last_rest_;
+  uint64_t first_unix_ns_ = 0;         // of the first figure
+  std::optional<int64_t> first_rest_;  // of the first quiet look, when the context may be half made
   std::optional<int64_t> context_;
-  bool paired_ = false;  // two quiet looks in a row were had
+  bool learned_ = false;  // from a quiet look at a finished context
   bool context_final_ = false;
   int64_t named_unattributed_ = 0;  // up to which changes have been named
   uint64_t named_until_unix_ns_ = 0;
-  uint64_t allocations_ = 0;
+  uint64_t calls_ = 0;
   std::vector<std::pair<std::string, int64_t>> rises_;  // what coincided -> bytes, in order
 };
 

@@ -15,6 +15,7 @@ ClassTotal Total(MemoryClass memory_class, Witness witness, int64_t live, int de
   total.witness = witness;
   total.device = device;
   total.live_bytes = live;
+  total.allocations = live == 0 ? 0 : 1;
   return total;
 }
 
@@ -25,9 +26,9 @@ int64_t Line(const Waterfall& fall, MemoryClass memory_class) {
   return 0;
 }
 
-std::string Note(const Waterfall& fall) {
+std::string Note(const Waterfall& fall, MemoryClass memory_class = MemoryClass::kUnattributed) {
   for (const WaterfallLine& line : fall.lines) {
-    if (line.memory_class == MemoryClass::kUnattributed) return line.note;
+    if (line.memory_class == memory_class) return line.note;
   }
   return "no such line";
 }
@@ -37,8 +38,8 @@ class WaterfallTest : public ::testing::Test {
  protected:
   Waterfall Step(int64_t figure, const std::vector<ClassTotal>& totals, bool quiet = true) {
     now_ += kSecond;
-    const Waterfall fall =
-        tracker_.Update({figure, false, "nvml"}, totals, observer_, quiet, now_, events_);
+    const Waterfall fall = tracker_.Update({figure, false, "nvml"},
+                                           {totals, accounts_, observer_, quiet, now_}, events_);
     int64_t sum = 0;
     for (const WaterfallLine& line : fall.lines) sum += line.bytes;
     EXPECT_EQ(sum, fall.figure_bytes) << "lines do not add up";
@@ -60,6 +61,7 @@ class WaterfallTest : public ::testing::Test {
   WaterfallTracker tracker_{0};
   uint64_t now_ = 1000 * kSecond;
   int64_t observer_ = 0;
+  std::vector<OwnAccountBytes> accounts_;
   std::deque<EventView> events_;
 };
 
@@ -83,7 +85,49 @@ TEST_F(WaterfallTest, ExpandableSegmentsComeOutOfVmm) {
                                   Total(MemoryClass::kFwLive, Witness::kTorch, 60 * kMiB),
                                   Total(MemoryClass::kFwCache, Witness::kTorch, 4 * kMiB)});
   EXPECT_EQ(Line(fall, MemoryClass::kVmm), 0);
+  EXPECT_EQ(Note(fall, MemoryClass::kVmm),
+            "without expandable segments, which are fw_live and fw_cache: 64.0 MiB");
   EXPECT_EQ(Line(fall, MemoryClass::kUnattributed), 0);
+}
+
+TEST_F(WaterfallTest, ACommunicatorsBuffersAreNamedAndAreNoSegmentsOfTheFramework) {
+  SettleContext();
+  accounts_ = {{MemoryClass::kVmm, 0, 40 * kMiB, "communicator (libnccl.so.2)"}};
+  const Waterfall fall =
+      Step(kContext + 90 * kMiB, {Total(MemoryClass::kVmm, Witness::kCupti, 90 * kMiB),
+                                  Total(MemoryClass::kFwLive, Witness::kTorch, 50 * kMiB)});
+  EXPECT_EQ(Line(fall, MemoryClass::kVmm), 40 * kMiB);
+  EXPECT_EQ(Note(fall, MemoryClass::kVmm),
+            "communicator (libnccl.so.2): 40.0 MiB; without expandable segments, which are fw_live "
+            "and fw_cache: 50.0 MiB");
+  EXPECT_EQ(Line(fall, MemoryClass::kUnattributed), 0);
+}
+
+TEST_F(WaterfallTest, OneLookAtAProcessThatHasAllocatedIsEnoughToKnowItsContext) {
+  const std::vector<ClassTotal> held = {Total(MemoryClass::kDevice, Witness::kCupti, 8 * kMiB)};
+  Step(kContext + 8 * kMiB, held);
+  Happened("module_loaded");
+  const Waterfall fall = Step(kContext + 74 * kMiB, held);
+  EXPECT_EQ(Line(fall, MemoryClass::kContext), kContext);
+  EXPECT_EQ(Note(fall), "module load: 66.0 MiB");
+}
+
+TEST_F(WaterfallTest, TheCommunicatorThatLoadedAModuleGivesTheRiseItsName) {
+  SettleContext();
+  Happened("communicator");
+  Happened("module_loaded");
+  EXPECT_EQ(Note(Step(kContext + 170 * kMiB, {})), "communicator: 170 MiB");
+}
+
+TEST_F(WaterfallTest, CallsThatCancelOutAreStillCalls) {
+  ClassTotal before = Total(MemoryClass::kDevice, Witness::kCupti, 8 * kMiB);
+  ClassTotal after = before;
+  ++after.frees;
+  ++after.allocations;
+  EXPECT_EQ(WaterfallTracker::TrackedBytes({before}, 0),
+            WaterfallTracker::TrackedBytes({after}, 0));
+  EXPECT_NE(WaterfallTracker::TrackedCalls({before}, 0),
+            WaterfallTracker::TrackedCalls({after}, 0));
 }
 
 TEST_F(WaterfallTest, UnattributedMayBeNegative) {
@@ -165,9 +209,9 @@ TEST_F(WaterfallTest, TheAgentsOwnDeviceBytesAreALine) {
 }
 
 TEST_F(WaterfallTest, WithoutAFigureOnlyWhatIsKnownIsShown) {
-  const Waterfall fall =
-      tracker_.Update({std::nullopt, false, "nvml: no driver"},
-                      {Total(MemoryClass::kDevice, Witness::kCupti, 8 * kMiB)}, 0, true, now_, {});
+  const Waterfall fall = tracker_.Update(
+      {std::nullopt, false, "nvml: no driver"},
+      {{Total(MemoryClass::kDevice, Witness::kCupti, 8 * kMiB)}, {}, 0, true, now_}, {});
   EXPECT_FALSE(fall.figure_known);
   EXPECT_EQ(fall.figure_source, "nvml: no driver");
   EXPECT_EQ(fall.figure_bytes, 8 * kMiB);
@@ -175,9 +219,9 @@ TEST_F(WaterfallTest, WithoutAFigureOnlyWhatIsKnownIsShown) {
 }
 
 TEST_F(WaterfallTest, ADeviceWideFigureIsMarkedAndStillAddsUp) {
-  const Waterfall fall =
-      tracker_.Update({100 * kMiB, true, "blind"},
-                      {Total(MemoryClass::kDevice, Witness::kCupti, 8 * kMiB)}, 0, true, now_, {});
+  const Waterfall fall = tracker_.Update(
+      {100 * kMiB, true, "blind"},
+      {{Total(MemoryClass::kDevice, Witness::kCupti, 8 * kMiB)}, {}, 0, true, now_}, {});
   EXPECT_TRUE(fall.device_wide);
   EXPECT_FALSE(fall.figure_known);
   EXPECT_EQ(Line(fall, MemoryClass::kUnattributed), 92 * kMiB);
