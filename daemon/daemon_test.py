@@ -59,8 +59,8 @@ class Daemon:
         return status, time.monotonic() - begin
 
 
-def start_job(folder, *arguments):
-    environment = dict(os.environ, TIDEMARK_AGENT_SOCKET=str(pathlib.Path(folder) / "agent.sock"),
+def start_job(folder, *arguments, **variables):
+    environment = dict(os.environ, **variables, TIDEMARK_AGENT_SOCKET=str(pathlib.Path(folder) / "agent.sock"),
                        CUDA_INJECTION64_PATH=str(BUILD / "lib/libtidemark_cupti.so"))
     return subprocess.Popen([BUILD / "bin/simtrain", "--launcher", "torchrun", *arguments],
                             env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -179,6 +179,43 @@ def a_daemon_started_only_afterwards_sees_everything(folder):
         daemon.stop()
     finally:
         end_job(job)
+
+
+def other_bytes_have_names(folder):
+    """What no framework allocated: each line of the waterfall says whose it is."""
+    named = {  # scenario: class, name, bytes that it must account for
+        "nccl": ("vmm", "communicator (libnccl.so.2): 160 MiB", 160 << 20),
+        "expandable": ("vmm", "expandable segments", 0),
+        "modules": ("unattributed", "module load: 66.0 MiB", 66 << 20),
+        "stack-limit": ("unattributed", "stack limit: 3.87 GiB", 3960 << 20),
+    }
+    daemon = Daemon(folder)
+    jobs = [start_job(folder, "--ranks", "1", "--steps", "150", "--step-ms", "50",
+                      "--scenario", scenario, TIDEMARK_JOB=scenario) for scenario in named]
+
+    def unnamed(snapshot):
+        missing = dict(named)
+        for process in ranks(snapshot):
+            scenario = process["identity"]["training_job"]
+            if scenario not in named:
+                continue  # another job of this machine
+            memory_class, name, size = named[scenario]
+            for fall in process.get("waterfalls", []):
+                lines = fall["lines"]
+                context = sum(int(l["bytes"]) for l in lines if l["memory_class"] == "context")
+                adds_up = sum(int(l["bytes"]) for l in lines) == int(fall["figure_bytes"])
+                for line in lines:
+                    if (line["memory_class"] == memory_class and name in line.get("note", "")
+                            and int(line["bytes"]) == size and adds_up and context == 518 << 20):
+                        missing.pop(scenario, None)
+        return missing
+
+    try:
+        daemon.wait_for(lambda s: not unnamed(s), seconds=60)
+    finally:
+        for job in jobs:
+            end_job(job)
+        daemon.stop()
 
 
 def an_idle_private_daemon_ends_itself(folder):
