@@ -44,7 +44,10 @@ struct Series {
   Corroboration corroboration;
   BlameAnswer blame;
   VerdictState asked_at = VerdictState::kWarmingUp;
-  bool follows = false;  // another series, which raises the alert
+  // The series whose bytes this one counts again. While that one has something to say, it speaks
+  // for both.
+  std::optional<SeriesId> leader;
+  bool folded = false;
 };
 
 }  // namespace
@@ -65,6 +68,7 @@ class ProcessJudge::Impl {
     }
     verdicts_.resize(series_.size());
     for (size_t i = 0; i < series_.size(); ++i) Decide(tick, series_[i], verdicts_[i]);
+    FoldFollowers();
     return verdicts_;
   }
 
@@ -260,14 +264,45 @@ class ProcessJudge::Impl {
     if (word.state == VerdictState::kWarmingUp || word.state == VerdictState::kSteady) return;
     const bool news = before != word.state;
     if (word.state == VerdictState::kRetracted) {
-      if (news) Explain(tick, series, verdict);
+      if (news || series.folded) Explain(tick, series, verdict);
       verdict.forecast.reset();
       return;
     }
     Measure(series, word.by_site ? growth : nullptr, verdict);
-    if (news || ticks_ % kTicksBetweenBlame == 0) Explain(tick, series, verdict);
-    if (series.follows) verdict.state = VerdictState::kSuspect;
+    if (news || series.folded || ticks_ % kTicksBetweenBlame == 0) Explain(tick, series, verdict);
+    if (series.leader) verdict.state = VerdictState::kSuspect;
     Forecast(tick, series, verdict);
+  }
+
+  static bool Says(const Verdict& verdict) {
+    return verdict.state == VerdictState::kSuspect || verdict.state == VerdictState::kConfirmed ||
+           verdict.state == VerdictState::kRetracted;
+  }
+
+  // One growth is one verdict: what only counts a leader's bytes again becomes evidence of it.
+  // From the inside out, so that a leader that is folded itself still speaks here.
+  void FoldFollowers() {
+    for (Series& series : series_) series.folded = false;
+    std::vector<size_t> folded;
+    for (size_t i = 0; i < series_.size(); ++i) {
+      if (!series_[i].leader || !Says(verdicts_[i])) continue;
+      for (size_t j = 0; j < series_.size(); ++j) {
+        if (series_[j].id == *series_[i].leader && Says(verdicts_[j])) folded.push_back(i);
+      }
+    }
+    for (size_t i : folded) {
+      series_[i].folded = true;
+      const Verdict& said = verdicts_[i];
+      Verdict quiet;
+      quiet.state = VerdictState::kSteady;
+      quiet.memory_class = said.memory_class;
+      quiet.device = said.device;
+      quiet.aligned_to = said.aligned_to;
+      quiet.ranks = said.ranks;
+      quiet.detection_floor = said.detection_floor;
+      quiet.units_per_second = said.units_per_second;
+      verdicts_[i] = std::move(quiet);
+    }
   }
 
   static double ShareOf(const BlameAnswer& blame) {
@@ -328,7 +363,10 @@ class ProcessJudge::Impl {
     const CauseChoice choice = ChooseCause(input);
     verdict.cause = choice.cause;
     verdict.releasable_bytes = choice.releasable_bytes;
-    series.follows = choice.follows;
+    // A growth that ended still belongs to the leader that it followed.
+    if (word.state != VerdictState::kRetracted) {
+      series.leader = choice.follows ? std::optional(choice.leader) : std::nullopt;
+    }
     verdict.evidence.clear();
     verdict.site.reset();
     verdict.more_sites.clear();
@@ -338,6 +376,15 @@ class ProcessJudge::Impl {
       Blame(tick, series, verdict);
     }
     verdict.evidence.insert(verdict.evidence.end(), choice.evidence.begin(), choice.evidence.end());
+    for (const Series& other : series_) {
+      if (other.leader != series.id) continue;
+      const auto then = other.detector.history().FloorAt(finding.onset_ns);
+      if (!then) continue;
+      const int64_t grown = other.detector.finding().floor_bytes - *then;
+      verdict.evidence.push_back(std::string(ToString(other.id.memory_class)) + " moved by " +
+                                 FormatBytes(static_cast<double>(grown)) +
+                                 " in the same time: the same bytes, counted there too");
+    }
   }
 
   void Blame(const ProcessTick& tick, const Series& series, Verdict& verdict) const {

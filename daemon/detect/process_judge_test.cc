@@ -102,9 +102,11 @@ TEST(ProcessJudgeTest, ATableThatCoversLittleCannotAcquit) {
   EXPECT_EQ(AfterALeakBeside(kMiB), VerdictState::kConfirmed);
 }
 
-TEST(ProcessJudgeTest, OneLeakIsOneAlertThoughOuterLayersGrowWithIt) {
+// After so many steps of framework memory that grows by 2 MiB a step, within driver memory that
+// grows with it.
+std::vector<Verdict> AfterALeakInTwoLayers(uint64_t steps_taken) {
   ProcessJudge judge;
-  for (uint64_t step = 1; step <= 600; ++step) {
+  for (uint64_t step = 1; step <= steps_taken; ++step) {
     const int64_t live = 1000 * kMiB + static_cast<int64_t>(step) * 2 * kMiB;
     const std::vector<StepPoint> steps = {
         {step,
@@ -116,9 +118,22 @@ TEST(ProcessJudgeTest, OneLeakIsOneAlertThoughOuterLayersGrowWithIt) {
     tick.current_step = step;
     judge.Judge(tick);
   }
-  EXPECT_FALSE(RaisesLeakAlert(judge.verdicts()[0]));
-  EXPECT_EQ(judge.verdicts()[0].state, VerdictState::kSuspect);
-  EXPECT_TRUE(RaisesLeakAlert(judge.verdicts()[1]));
+  return judge.verdicts();
+}
+
+TEST(ProcessJudgeTest, OneLeakIsOneVerdictThoughTheLayerAroundItGrowsWithIt) {
+  for (uint64_t steps : {100, 600}) {
+    const std::vector<Verdict> verdicts = AfterALeakInTwoLayers(steps);
+    ASSERT_EQ(verdicts.size(), 2u);
+    EXPECT_EQ(verdicts[0].memory_class, MemoryClass::kDevice);
+    EXPECT_EQ(verdicts[0].state, VerdictState::kSteady) << steps;
+    EXPECT_EQ(verdicts[0].cause, Cause::kNone);
+    EXPECT_EQ(verdicts[0].slope.per_unit, 0);
+    EXPECT_EQ(verdicts[1].cause, Cause::kTensorsKept);
+    EXPECT_THAT(verdicts[1].evidence,
+                testing::Contains(testing::ContainsRegex("^device moved by .*: the same bytes")));
+  }
+  EXPECT_TRUE(RaisesLeakAlert(AfterALeakInTwoLayers(600)[1]));
 }
 
 TEST(ProcessJudgeTest, SaysNothingOfASteadyProcess) {
