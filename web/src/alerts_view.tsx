@@ -1,6 +1,6 @@
 // What is wrong now, what ended and what it held, and what was said before.
 import { useFetched } from './fetched';
-import { alertsOf, byRank, deviceFigure, isDead, liveBytes, processName, siteText } from './model';
+import { alertsOf, byRank, deviceFigure, isDead, liveBytes, processName, siteText, worstOf } from './model';
 import { AlertCard, Badge, Empty } from './parts';
 import { link } from './router';
 import type { HistoryMark, QueryRangeResponse, Snapshot } from './types';
@@ -82,7 +82,7 @@ export function AlertsView({ snapshot }: { snapshot: Snapshot }) {
                     <td class="number">{bytes(liveBytes(process, 'fw_live'))}</td>
                     <td class="number">{bytes(deviceFigure(process))}</td>
                     <td class="number">{process.host?.known ? formatBytes(num(process.host.peak_rss_bytes)) : '-'}</td>
-                    <td><Badge verdict={process.verdicts[0] ?? null} /></td>
+                    <td><Badge verdict={worstOf(process)} /></td>
                     <td><a href={link('sites', { pid: process.pid })}>sites</a></td>
                   </tr>
                 ))}
@@ -101,7 +101,7 @@ export function AlertsView({ snapshot }: { snapshot: Snapshot }) {
       ) : (
         <section class="card">
           <div class="scroll">
-            <table data-testid="history">
+            <table class="events" data-testid="history">
               <tbody>
                 {[...marks].reverse().slice(0, 200).map((mark, i) => (
                   <tr key={i}>

@@ -1,7 +1,7 @@
 // Side by side: ranks, two moments of this node, or two recordings.
 import { useState } from 'preact/hooks';
 import { query } from './api';
-import { diffSnapshots } from './diff';
+import { diffSnapshots, folded } from './diff';
 import { useFetched } from './fetched';
 import { byRank, blocksText, gpuByClass, hostByClass, liveBytes, MOMENTS, processName, siteText, type At } from './model';
 import { Choice, Empty } from './parts';
@@ -182,7 +182,19 @@ function Moments({ snapshot, route }: { snapshot: Snapshot; route: Route }) {
         />
       </div>
       {fetched.data ? (
-        <Difference diff={fetched.data} before={words(before)} after={words(after)} />
+        <>
+          <Difference
+            diff={comparable(fetched.data, before, after)}
+            before={words(before)}
+            after={words(after)}
+          />
+          {(before in KNOWN || after in KNOWN) && (
+            <p class="hint">
+              Of loading, peaks and steps a process keeps tensors and pinned memory; moments in time
+              and now are known with every class.
+            </p>
+          )}
+        </>
       ) : fetched.error ? (
         <Empty title="These two cannot be compared">
           <p>{fetched.error.message}</p>
@@ -192,6 +204,23 @@ function Moments({ snapshot, route }: { snapshot: Snapshot; route: Route }) {
       )}
     </>
   );
+}
+
+// What is known of a moment of a process's own. Of those in time, and now, it is every class; only
+// what is known of both can be compared.
+const KNOWN: Record<string, string[]> = {
+  load: ['fw_live', 'pinned', 'fw_host', 'anon'],
+  peak: ['fw_live', 'pinned', 'fw_host'],
+  last_step: ['fw_live', 'pinned', 'fw_host'],
+};
+
+function comparable(diff: DiffResponse, before: string, after: string): DiffResponse {
+  const known = (name: string) => [before, after].every((moment) => KNOWN[moment]?.includes(name) ?? true);
+  return {
+    ...diff,
+    classes: diff.classes.filter((one) => known(one.memory_class)),
+    ranks: diff.ranks.filter((one) => known(one.memory_class)),
+  };
 }
 
 function words(moment: string): string {
@@ -256,9 +285,9 @@ function Recordings() {
   );
 }
 
-function Difference({ diff, before, after }: { diff: DiffResponse; before: string; after: string }) {
+function Difference({ diff: raw, before, after }: { diff: DiffResponse; before: string; after: string }) {
+  const diff = folded(raw);
   const most = Math.max(1, ...diff.classes.map((one) => Math.abs(num(one.after_bytes) - num(one.before_bytes))));
-  const ranks = diff.ranks.filter((one) => num(one.after_bytes) !== num(one.before_bytes));
   return (
     <>
       {diff.notes.map((note) => (
@@ -277,7 +306,6 @@ function Difference({ diff, before, after }: { diff: DiffResponse; before: strin
                     <th scope="row">
                       <i class="swatch" style={{ background: classColor(one.memory_class) }} />
                       {classTitle(one.memory_class)}
-                      {one.device > 0 && <small>GPU {one.device}</small>}
                     </th>
                     <td class="number">{formatBytes(num(one.before_bytes))}</td>
                     <td class="number">{formatBytes(num(one.after_bytes))}</td>
@@ -321,31 +349,52 @@ function Difference({ diff, before, after }: { diff: DiffResponse; before: strin
           <p class="hint">{formatCount(diff.sites_omitted)} sites with smaller changes were left out.</p>
         )}
       </section>
-      {ranks.length > 0 && (
-        <section class="card">
-          <h2>By rank</h2>
-          <div class="scroll">
-            <table>
-              <Head first="rank" before={before} after={after} />
-              <tbody>
-                {ranks.map((one, i) => (
-                  <tr key={i}>
-                    <th scope="row">
-                      {one.process && one.process.rank >= 0 ? `rank ${one.process.rank}` : `pid ${one.process?.pid}`}
-                      <small>{classTitle(one.memory_class)}</small>
-                    </th>
-                    <td class="number">{formatBytes(num(one.before_bytes))}</td>
-                    <td class="number">{formatBytes(num(one.after_bytes))}</td>
-                    <Delta bytes={num(one.after_bytes) - num(one.before_bytes)} />
-                    <td />
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        </section>
-      )}
+      <RankChanges diff={diff} />
     </>
+  );
+}
+
+/** What changed on each rank, a column a class. */
+function RankChanges({ diff }: { diff: DiffResponse }) {
+  const changes = new Map<string, Map<string, number>>();
+  for (const one of diff.ranks) {
+    const rank = one.process?.rank ?? -1;
+    const who = rank >= 0 ? `rank ${rank}` : `pid ${one.process?.pid}`;
+    const of = changes.get(who) ?? new Map<string, number>();
+    const delta = num(one.after_bytes) - num(one.before_bytes);
+    of.set(one.memory_class, (of.get(one.memory_class) ?? 0) + delta);
+    changes.set(who, of);
+  }
+  const classes = [...GPU_CLASSES, ...HOST_CLASSES].filter((name) =>
+    [...changes.values()].some((of) => (of.get(name) ?? 0) !== 0),
+  );
+  if (classes.length === 0) return null;
+  return (
+    <section class="card">
+      <h2>By rank</h2>
+      <div class="scroll">
+        <table class="side" data-testid="diff-ranks">
+          <thead>
+            <tr>
+              <th scope="col">rank</th>
+              {classes.map((name) => (
+                <th key={name} scope="col" class="number">{classTitle(name)}</th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {[...changes].map(([who, of]) => (
+              <tr key={who}>
+                <th scope="row">{who}</th>
+                {classes.map((name) => (
+                  <Delta key={name} bytes={of.get(name) ?? 0} />
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
   );
 }
 

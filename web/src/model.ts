@@ -161,8 +161,22 @@ export function heldAt(site: Site, at: At): BytesAndCount {
 export function frameText(frame: Frame): string {
   const file = frame.file.slice(frame.file.lastIndexOf('/') + 1);
   if (frame.kind === 'python') return `${file}${frame.line > 0 ? `:${frame.line}` : ''} ${frame.function}`;
-  if (frame.function === '') return file;
-  return file === '' || frame.function.startsWith(`${file}+`) ? frame.function : `${frame.function} (${file})`;
+  const name = withoutParameters(frame.function);
+  if (name === '') return file;
+  return file === '' || name.startsWith(`${file}+`) ? name : `${name} (${file})`;
+}
+
+/** C++ names without their last, often long, list of parameters. */
+function withoutParameters(name: string): string {
+  const end = name.endsWith(' const') ? name.length - 6 : name.length;
+  if (name[end - 1] !== ')') return name;
+  let depth = 0;
+  for (let i = end - 1; i > 0; i -= 1) {
+    if (name[i] === ')') depth += 1;
+    if (name[i] === '(') depth -= 1;
+    if (depth === 0) return name.slice(0, i);
+  }
+  return name;
 }
 
 export function siteText(site: Site): string {

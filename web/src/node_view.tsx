@@ -10,7 +10,7 @@ import {
   processName,
   worstOf,
 } from './model';
-import { AlertCard, Badge, Choice, ClassBar, Empty, Sparkline } from './parts';
+import { AlertLine, Badge, Choice, ClassBar, Code, Empty, Sparkline } from './parts';
 import { changed, link, type Route } from './router';
 import { StackedPlot } from './stacked_plot';
 import type { Timeline } from './timeline';
@@ -49,9 +49,17 @@ export function NodeView({ snapshot, timeline, theme, route }: Props) {
           }))}
         />
       )}
-      {alerts.map((alert) => (
-        <AlertCard key={`${alert.verdict.cause} ${alert.verdict.site_id} ${alert.weight}`} alert={alert} processes={all} />
-      ))}
+      {alerts.length > 0 && (
+        <section class="alertlines" aria-label="alerts">
+          {alerts.map((alert) => (
+            <AlertLine
+              key={`${alert.verdict.cause} ${alert.verdict.memory_class} ${alert.verdict.site_id} ${alert.weight}`}
+              alert={alert}
+              processes={all}
+            />
+          ))}
+        </section>
+      )}
       <Devices snapshot={snapshot} />
       {watched.length > 0 && (
         <div class="two">
@@ -204,7 +212,7 @@ function Unseen({ processes }: { processes: Process[] }) {
                 <th scope="row">
                   <a href={link('rank', { pid: process.pid })}>{processName(process)}</a>
                 </th>
-                <td>{process.not_observed_reason || 'no reason is known'}</td>
+                <td><Code text={process.not_observed_reason || 'no reason is known'} /></td>
                 <td class="number">{bytes(deviceFigure(process))}</td>
                 <td class="number">{process.host?.known ? formatBytes(num(process.host.rss_bytes)) : '-'}</td>
               </tr>

@@ -75,7 +75,13 @@ export function AlertCard({ alert, processes, siteName }: {
       <h3>
         <Badge verdict={verdict} /> {causeTitle(verdict.cause)}{' '}
         <span class="who">
-          on {ranksOf(alert, processes)}, {classTitle(verdict.memory_class)}
+          on{' '}
+          {alert.members.length === 1 ? (
+            <a href={link('rank', { pid: first.pid })}>{ranksOf(alert, processes)}</a>
+          ) : (
+            ranksOf(alert, processes)
+          )}
+          , {classTitle(verdict.memory_class)}
           {verdict.device >= 0 && alert.members.length === 1 ? ` of GPU ${verdict.device}` : ''}
         </span>
       </h3>
@@ -118,16 +124,43 @@ export function AlertCard({ alert, processes, siteName }: {
           </ul>
         </details>
       )}
-      {verdict.advice && <p class="advice">{verdict.advice}</p>}
-      <p class="links">
-        {alert.members.slice(0, 16).map(({ process }) => (
-          <a key={process.pid} href={link('rank', { pid: process.pid })}>
-            {processName(process)}
-          </a>
-        ))}
-      </p>
+      {verdict.advice && (
+        <p class="advice">
+          <Code text={verdict.advice} />
+        </p>
+      )}
+      {alert.members.length > 1 && (
+        <p class="links">
+          {alert.members.slice(0, 16).map(({ process }) => (
+            <a key={process.pid} href={link('rank', { pid: process.pid })}>
+              {processName(process)}
+            </a>
+          ))}
+        </p>
+      )}
     </article>
   );
+}
+
+/** The same in a line, for where there is more to see. */
+export function AlertLine({ alert, processes }: { alert: Alert; processes: Process[] }) {
+  const { verdict, weight } = alert;
+  return (
+    <a class={`alertline ${weight}`} href={link('alerts')} data-cause={verdict.cause}>
+      <Badge verdict={verdict} />
+      <b>{causeTitle(verdict.cause)}</b>
+      <span>
+        {classTitle(verdict.memory_class)} on {ranksOf(alert, processes)}
+      </span>
+      <span>{slopeText(verdict)}</span>
+      {verdict.eta_seconds > 0 && <span>out of memory in about {formatDuration(verdict.eta_seconds)}</span>}
+    </a>
+  );
+}
+
+/** `text` with what stands between backticks as code. */
+export function Code({ text }: { text: string }) {
+  return <>{text.split('`').map((part, i) => (i % 2 === 1 ? <code key={i}>{part}</code> : part))}</>;
 }
 
 export function Fact({ name, value }: { name: string; value: ComponentChildren }) {

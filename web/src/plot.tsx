@@ -2,7 +2,7 @@
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { useEffect, useRef } from 'preact/hooks';
-import { formatBytes } from './units';
+import { formatBytes, formatClock, formatCount } from './units';
 
 interface Props {
   /** Changes when series or marks do: then the plot is made anew. */
@@ -38,7 +38,7 @@ export function Plot({ version, options, data, height, label }: Props) {
 }
 
 /** Axes in the theme's colours; y in bytes. */
-export function axes(color: (name: string) => string): uPlot.Axis[] {
+export function axes(color: (name: string) => string, time = true): uPlot.Axis[] {
   const common = {
     stroke: color('ink-2'),
     grid: { stroke: color('line'), width: 1 },
@@ -46,7 +46,13 @@ export function axes(color: (name: string) => string): uPlot.Axis[] {
     font: '12px system-ui, sans-serif',
   };
   return [
-    { ...common, grid: { show: false } },
+    {
+      ...common,
+      grid: { show: false },
+      values: (_, splits) =>
+        splits.map((x) => (time ? formatClock(x * 1e9) : Number.isInteger(x) ? formatCount(x) : '')),
+      space: time ? 80 : 50,
+    },
     {
       ...common,
       size: 72,

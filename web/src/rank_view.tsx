@@ -1,8 +1,9 @@
 // One process: the waterfall that adds up, its steps with phases and alerts, its host memory.
 import type uPlot from 'uplot';
+import { useState } from 'preact/hooks';
 import { useFetched } from './fetched';
-import { alertsOf, byRank, isDead, processName, siteText, weightOf } from './model';
-import { AlertCard, Badge, Choice, Empty, Fact } from './parts';
+import { alertsOf, byRank, isDead, processName, siteText, weightOf, worstOf } from './model';
+import { AlertCard, AlertLine, Badge, Choice, Empty, Fact } from './parts';
 import { axes, fromZero, Plot } from './plot';
 import { changed, link, type Route } from './router';
 import type { Process, Snapshot, Step, Waterfall } from './types';
@@ -59,7 +60,7 @@ function Rank({ process, all, theme, route }: { process: Process; all: Process[]
     <>
       <section class="card head">
         <h1>
-          {processName(process)} <Badge verdict={process.verdicts[0] ?? null} />
+          {processName(process)} <Badge verdict={worstOf(process)} />
         </h1>
         <dl class="facts">
           {identity.training_job && <Fact name="job" value={identity.training_job} />}
@@ -74,9 +75,14 @@ function Rank({ process, all, theme, route }: { process: Process; all: Process[]
           <p class="warning">Its allocations are not observed: {process.not_observed_reason}</p>
         )}
       </section>
-      {alerts.map((alert) => (
-        <AlertCard key={alert.verdict.cause + alert.verdict.memory_class} alert={alert} processes={all} siteName={siteName(alert.verdict.site_id)} />
-      ))}
+      {alerts[0] && <AlertCard alert={alerts[0]} processes={all} siteName={siteName(alerts[0].verdict.site_id)} />}
+      {alerts.length > 1 && (
+        <section class="alertlines" aria-label="more verdicts">
+          {alerts.slice(1).map((alert) => (
+            <AlertLine key={alert.verdict.cause + alert.verdict.memory_class} alert={alert} processes={all} />
+          ))}
+        </section>
+      )}
       {process.waterfalls.map((waterfall) => (
         <WaterfallCard key={waterfall.device} waterfall={waterfall} />
       ))}
@@ -158,9 +164,8 @@ const SIDES: Record<string, string> = {
   host_framework: 'CPU tensors',
 };
 
-function StepsCard({ process, theme, route }: { process: Process; theme: string; route: Route }) {
-  const { steps } = process;
-  if (steps.length === 0) {
+function StepsCard(props: { process: Process; theme: string; route: Route }) {
+  if (props.process.steps.length === 0) {
     return (
       <section class="card">
         <h2>Steps</h2>
@@ -170,9 +175,14 @@ function StepsCard({ process, theme, route }: { process: Process; theme: string;
       </section>
     );
   }
+  return <Steps {...props} />;
+}
+
+function Steps({ process, theme, route }: { process: Process; theme: string; route: Route }) {
+  const { steps } = process;
   const sides = [...new Set(steps.flatMap((step) => step.groups.map((g) => `${g.side}:${g.device}`)))];
   const asked = route.params.get('side') ?? '';
-  const side = sides.includes(asked) ? asked : sides[0]!;
+  const side = sides.includes(asked) ? asked : (sides.find((one) => one.startsWith('framework')) ?? sides[0]!);
   const of = (step: Step) => step.groups.find((g) => `${g.side}:${g.device}` === side);
   const column = (bytes: 'floor_bytes' | 'peak_bytes' | 'end_bytes') =>
     steps.map((step) => {
@@ -182,7 +192,15 @@ function StepsCard({ process, theme, route }: { process: Process; theme: string;
   const x = steps.map((step) => num(step.step));
   const several = new Set(sides.map((one) => one.split(':')[0])).size < sides.length;
   const last = of(steps.at(-1)!);
-  const marks = process.verdicts.filter((v) => weightOf(v) === 'leak' || weightOf(v) === 'suspect');
+  const marks = process.verdicts.filter(
+    (v) =>
+      (weightOf(v) === 'leak' || weightOf(v) === 'suspect') &&
+      sideOf(v.memory_class) === side.split(':')[0] &&
+      num(v.first_flagged_step) >= x[0]!,
+  );
+  const [cursor, setCursor] = useState<number | null>(null);
+  const index = cursor === null || cursor >= steps.length ? steps.length - 1 : cursor;
+  const pointed = of(steps[index]!);
   return (
     <section class="card" data-testid="steps">
       <h2>
@@ -207,23 +225,35 @@ function StepsCard({ process, theme, route }: { process: Process; theme: string;
         height={260}
         data={[x, column('peak_bytes'), column('floor_bytes'), column('end_bytes')] as uPlot.AlignedData}
         options={(color) => ({
-          axes: axes(color),
+          axes: axes(color, false),
           scales: { x: { time: false }, y: { range: fromZero } },
-          legend: { show: true, live: true },
+          legend: { show: false },
           cursor: { drag: { x: true, y: false } },
           bands: [{ series: [1, 2], fill: color('band') }],
           series: [
-            { label: 'step' },
-            line('peak', color('accent-2')),
-            line('floor', color('accent')),
-            { ...line('end', color('ink-3')), dash: [4, 4] },
+            {},
+            line(color('accent-2')),
+            line(color('accent')),
+            { ...line(color('ink-3')), dash: [4, 4] },
           ],
           hooks: {
             drawClear: [(u) => drawPhases(u, steps, color)],
             draw: [(u) => drawAlerts(u, marks, color)],
+            setCursor: [(u) => setCursor(u.cursor.idx ?? null)],
           },
         })}
       />
+      <ul class="legend">
+        <li>
+          step <b>{formatCount(x[index]!)}</b>
+        </li>
+        {LINES.map(({ title, color, field }) => (
+          <li key={title}>
+            <i style={{ background: `var(--${color})` }} />
+            {title} <b>{pointed ? formatBytes(num(pointed[field])) : '-'}</b>
+          </li>
+        ))}
+      </ul>
       {marks.length > 0 && (
         <p class="hint">
           Marked: where {marks.map((v) => causeTitle(v.cause)).join(', ')} began, and where it was first flagged.
@@ -233,14 +263,22 @@ function StepsCard({ process, theme, route }: { process: Process; theme: string;
   );
 }
 
-function line(label: string, stroke: string): uPlot.Series {
-  return {
-    label,
-    stroke,
-    width: 2,
-    points: { show: false },
-    value: (_, bytes) => (bytes === null ? '-' : formatBytes(bytes)),
-  };
+const LINES = [
+  { title: 'peak', color: 'accent-2', field: 'peak_bytes' },
+  { title: 'floor', color: 'accent', field: 'floor_bytes' },
+  { title: 'end', color: 'ink-3', field: 'end_bytes' },
+] as const;
+
+function line(stroke: string): uPlot.Series {
+  return { stroke, width: 2, points: { show: false } };
+}
+
+/** The steps' group in which a class of memory shows. */
+function sideOf(memoryClass: string): string {
+  if (memoryClass === 'fw_live' || memoryClass === 'fw_cache') return 'framework';
+  if (memoryClass === 'pinned' || memoryClass === 'registered') return 'pinned';
+  if (memoryClass === 'fw_host') return 'host_framework';
+  return 'driver_device';
 }
 
 function phasesOf(steps: Step[]): { name: string; from: number; to: number }[] {
@@ -271,6 +309,7 @@ function drawPhases(u: uPlot, steps: Step[], color: (name: string) => string): v
     const text = phase.name || 'no phase';
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.fillStyle = color('ink-2');
+    ctx.textAlign = 'left';
     if (ctx.measureText(text).width < to - from - 8) {
       ctx.fillText(text, from + 4 * devicePixelRatio, bbox.top + 12 * devicePixelRatio);
     }
@@ -285,10 +324,11 @@ function drawAlerts(u: uPlot, marks: Process['verdicts'], color: (name: string) 
   ctx.strokeStyle = color('leak');
   ctx.fillStyle = color('leak');
   ctx.font = `600 ${11 * devicePixelRatio}px system-ui, sans-serif`;
+  let row = 0;
   for (const verdict of marks) {
     for (const [step, text, dash] of [
-      [num(verdict.onset_step), 'begins', [4, 4]],
-      [num(verdict.first_flagged_step), 'flagged', []],
+      [num(verdict.onset_step), `begins at step ${verdict.onset_step}`, [4, 4]],
+      [num(verdict.first_flagged_step), `flagged at step ${verdict.first_flagged_step}`, []],
     ] as const) {
       const x = u.valToPos(step, 'x', true);
       if (step === 0 || x < bbox.left || x > bbox.left + bbox.width) continue;
@@ -297,7 +337,11 @@ function drawAlerts(u: uPlot, marks: Process['verdicts'], color: (name: string) 
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.fillText(text, x + 4 * devicePixelRatio, bbox.top + bbox.height - 6 * devicePixelRatio);
+      // Marks are often close together: each text has a row of its own.
+      const right = x + ctx.measureText(text).width + 8 * devicePixelRatio > bbox.left + bbox.width;
+      ctx.textAlign = right ? 'right' : 'left';
+      ctx.fillText(text, x + (right ? -4 : 4) * devicePixelRatio, bbox.top + (28 + 14 * row) * devicePixelRatio);
+      row += 1;
     }
   }
   ctx.restore();

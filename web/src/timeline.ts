@@ -85,38 +85,28 @@ export class Timeline {
   }
 }
 
-/** Series have times of their own; between two of its points each keeps its last value. */
+/** The daemon merges all series at the same times; where one has none, it keeps its last value. */
 function pointsOf(series: Series[]): Point[] {
   const wanted = series.filter((one) => {
     const ours = one.device >= 0 || HOST_CLASSES.includes(one.memory_class);
-    return ours && one.site_id === '0' && (one.process?.pid ?? 0) > 0 && one.unix_ns.length > 0;
+    return ours && one.site_id === '0' && (one.process?.pid ?? 0) > 0;
   });
-  let first = Infinity;
-  let last = 0;
-  for (const one of wanted) {
-    first = Math.min(first, num(one.unix_ns[0]) / 1e9);
-    last = Math.max(last, num(one.unix_ns.at(-1)) / 1e9);
-  }
-  if (last === 0) return [];
-  const width = Math.max(1, Math.ceil((last - first) / HISTORY_POINTS));
-  const points = Array.from({ length: Math.floor((last - first) / width) + 1 }, (_, i): Point => {
-    return { seconds: first + (i + 1) * width - 0.5, processes: new Map() };
-  });
+  const secondsOf = (ns: string) => Math.round(num(ns) / 1e9);
+  const times = [...new Set(wanted.flatMap((one) => one.unix_ns.map(secondsOf)))].sort((a, b) => a - b);
+  const points = times.map((seconds): Point => ({ seconds, processes: new Map() }));
   for (const one of wanted) {
     const pid = one.process!.pid;
     const name = `${one.device >= 0 ? 'gpu' : 'host'}:${one.memory_class}`;
-    const times = one.unix_ns.map((ns) => Math.floor((num(ns) / 1e9 - first) / width));
-    times.forEach((bin, i) => {
-      // Of several points in one bin the last counts: then this range is empty.
-      const until = times[i + 1] ?? bin + 1;
-      for (let b = bin; b < until && b < points.length; b += 1) {
-        const bytes = points[b]!.processes.get(pid) ?? new Map<string, number>();
-        // Several devices add up.
-        const other = name.startsWith('gpu:') ? (bytes.get(name) ?? 0) : 0;
-        bytes.set(name, other + num(one.mean_bytes[i]));
-        points[b]!.processes.set(pid, bytes);
-      }
-    });
+    let next = 0;
+    for (const point of points) {
+      while (next < one.unix_ns.length && secondsOf(one.unix_ns[next]!) <= point.seconds) next += 1;
+      const ended = next === one.unix_ns.length && secondsOf(one.unix_ns.at(-1)!) < point.seconds;
+      if (next === 0 || ended) continue;
+      const bytes = point.processes.get(pid) ?? new Map<string, number>();
+      // Several devices add up.
+      bytes.set(name, (bytes.get(name) ?? 0) + num(one.mean_bytes[next - 1]));
+      point.processes.set(pid, bytes);
+    }
   }
   return points;
 }
