@@ -34,6 +34,10 @@ constexpr uint64_t kMillisecond = 1'000'000;
 // How often the rings are emptied when they do not fill faster than that.
 constexpr int kDrainMilliseconds = 50;
 constexpr uint64_t kLookEveryNs = 500 * kMillisecond;
+// The size of the address space only hints at what is mapped: a library may come as another goes,
+// and a walk over the mappings while they change may miss one. So it is trusted this often in a
+// row.
+constexpr int kLooksBySizeOnly = 3;
 constexpr uint64_t kRetryEveryNs = 10'000 * kMillisecond;
 constexpr std::array<const char*, 3> kFamilyNames = {"libcuda", "lifecycle", "host"};
 constexpr size_t kMaxEvents = 65536;
@@ -352,6 +356,7 @@ void BpfSource::Impl::ApplyWanted() {
       if (process->state == BpfAttachState::kOff) {
         std::lock_guard lock(mutex_);
         process->state = BpfAttachState::kWaiting;
+        process->last_vm_pages = 0;  // it waits anew
       }
       Look(process, NowNs());
     } else if (process->mode != watch.cuda) {
@@ -391,10 +396,13 @@ void BpfSource::Impl::Look(WatchedProcess* process, uint64_t now) {
     return;
   }
   const uint64_t pages = VmPages(root_, process->pid);
-  if (process->state == BpfAttachState::kWaiting && pages == process->last_vm_pages) {
+  if (process->state == BpfAttachState::kWaiting && pages == process->last_vm_pages &&
+      process->looks_by_size < kLooksBySizeOnly) {
+    process->looks_by_size += 1;
     process->next_look_ns = now + kLookEveryNs;
     return;
   }
+  process->looks_by_size = 0;
   process->last_vm_pages = pages;
   Result<std::vector<Mapping>> mappings = ReadMappings(root_, process->pid);
   if (!mappings) {

@@ -54,6 +54,7 @@ class WatchedProcess {
   bool seen_without_libcuda = false;  // the thread's own
   uint64_t next_look_ns = 0;          // when to look for libcuda again
   uint64_t last_vm_pages = 0;         // size of its address space at the last look
+  int looks_by_size = 0;              // in a row that went no further than that size
 
   LibcudaFamily::Attachment attachment;
   std::set<FileId> attached_files;            // the thread's own
