@@ -61,6 +61,7 @@ class ProcessJudge::Impl {
     if (first_ns_ == 0) first_ns_ = tick.now_ns;
     KeepFacts(tick);
     KeepUsed(tick);
+    for (Series& series : series_) series.detector.SetHeadroom(HeadroomOf(tick, series.id));
     TakeSteps(tick);
     TakeTotals(tick);
     if (tick.sites != nullptr && last_step_ > 0 && !tick.in_load_phase) {
@@ -211,6 +212,28 @@ class ProcessJudge::Impl {
       used_[i].recent.push_back(tick.limits[i].used_bytes);
       if (used_[i].recent.size() > kRecentUsed) used_[i].recent.pop_front();
     }
+  }
+
+  static bool Limits(const LimitPoint& limit, const SeriesId& id) {
+    return limit.device == id.device &&
+           (!limit.pinned_only || id.memory_class == MemoryClass::kPinnedOther ||
+            id.memory_class == MemoryClass::kLocked);
+  }
+
+  // The least that any limit leaves; of its lowest use of late, since peaks come and go.
+  double HeadroomOf(const ProcessTick& tick, const SeriesId& id) const {
+    double headroom = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < tick.limits.size(); ++i) {
+      if (!Limits(tick.limits[i], id)) continue;
+      headroom = std::min(headroom, static_cast<double>(tick.limits[i].capacity_bytes) -
+                                        static_cast<double>(LeastUsed(i)));
+    }
+    return headroom;
+  }
+
+  int64_t LeastUsed(size_t limit) const {
+    const auto& recent = used_[limit].recent;
+    return *std::min_element(recent.begin(), recent.end());
   }
 
   void Decide(const ProcessTick& tick, Series& series, Verdict& verdict) {
@@ -438,14 +461,8 @@ class ProcessJudge::Impl {
     growth.peak_over_floor_bytes = static_cast<int64_t>(series.peak_over_floor);
     for (size_t i = 0; i < tick.limits.size(); ++i) {
       const LimitPoint& limit = tick.limits[i];
-      if (limit.device != series.id.device) continue;
-      if (limit.pinned_only && series.id.memory_class != MemoryClass::kPinnedOther &&
-          series.id.memory_class != MemoryClass::kLocked) {
-        continue;
-      }
-      const auto& recent = used_[i].recent;
-      const int64_t used = *std::min_element(recent.begin(), recent.end());
-      auto forecast = ForecastOutOfMemory(growth, limit, used);
+      if (!Limits(limit, series.id)) continue;
+      auto forecast = ForecastOutOfMemory(growth, limit, LeastUsed(i));
       if (forecast && (!verdict.forecast || forecast->units_left < verdict.forecast->units_left)) {
         verdict.forecast = std::move(forecast);
       }

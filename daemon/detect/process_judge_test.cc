@@ -136,6 +136,35 @@ TEST(ProcessJudgeTest, OneLeakIsOneVerdictThoughTheLayerAroundItGrowsWithIt) {
   EXPECT_TRUE(RaisesLeakAlert(AfterALeakInTwoLayers(600)[1]));
 }
 
+// Steps until a series at `level_bytes` on a device of 80 GiB is suspect, when it grows so that the
+// device is full in 95 steps and its floor wavers by a hundredth of that growth.
+uint64_t StepsUntilSuspect(int64_t level_bytes) {
+  constexpr int64_t kCapacity = 80 * 1024 * kMiB;
+  const int64_t rate = (kCapacity - level_bytes) / 95;
+  ProcessJudge judge;
+  for (uint64_t step = 1; step <= 95; ++step) {
+    const int64_t live = level_bytes + static_cast<int64_t>(step) * rate;
+    const int64_t waver = static_cast<int64_t>(step * 2654435761u % 100) * rate / 10000;
+    const std::vector<StepPoint> steps = {
+        {step, static_cast<int64_t>(step) * kSecond, {{kLive, live + waver, 0}}}};
+    const std::vector<LimitPoint> limits = {{"device 0", 0, false, kCapacity, live}};
+    ProcessTick tick;
+    tick.now_ns = static_cast<int64_t>(step) * kSecond;
+    tick.new_steps = steps;
+    tick.limits = limits;
+    tick.current_step = step;
+    if (Only(judge.Judge(tick)).state == VerdictState::kSuspect) return step;
+  }
+  return 95;
+}
+
+TEST(ProcessJudgeTest, WhatFillsTheDeviceWithin100StepsIsSuspectWithin12AfterWarmUp) {
+  const uint64_t warm_up = JudgeOptions{}.warm_up_steps;
+  for (int64_t gib : {2, 40, 70, 78}) {
+    EXPECT_LE(StepsUntilSuspect(gib * 1024 * kMiB), warm_up + 12) << gib << " GiB held";
+  }
+}
+
 TEST(ProcessJudgeTest, SaysNothingOfASteadyProcess) {
   ProcessJudge judge;
   for (uint64_t step = 1; step <= 300; ++step) {

@@ -13,6 +13,9 @@ constexpr std::array<int, 3> kBlocksAPart = {1, 4, 6};
 // level by a hundredth at least.
 constexpr double kRunawayT = 2.0;
 constexpr double kRunawayShare = 0.01;
+// ... or would use up what is left within this many points, at a growth that shows at all.
+constexpr double kSoonPoints = 100;
+constexpr double kLeastRunawayShare = 0.001;
 
 constexpr double kLargestShare = 0.5;  // of the growth, in one rise
 constexpr int kMinRises = 6;           // of seven
@@ -109,6 +112,13 @@ double SeriesDetector::UnitsPerPoint(uint64_t points) const {
   return units / (static_cast<double>(back) * static_cast<double>(uint64_t{1} << level));
 }
 
+// Over the seven rises of the shortest window.
+double SeriesDetector::RunawayGrowth(double level_bytes) const {
+  return std::min(kRunawayShare * level_bytes,
+                  std::max(kLeastRunawayShare * level_bytes,
+                           std::max(0.0, headroom_) * (kParts - 1) / kSoonPoints));
+}
+
 void SeriesDetector::Examine(int level, int part_index) {
   const int blocks = kBlocksAPart[part_index];
   LevelMemory& memory = memory_[level][part_index];
@@ -117,7 +127,7 @@ void SeriesDetector::Examine(int level, int part_index) {
     // Tested with every point, so the common case (nothing runs away) must cost next to nothing.
     const auto oldest = static_cast<double>(history_.At(0, kParts - 1).floor);
     const double growth = static_cast<double>(history_.At(0, 0).floor) - oldest;
-    if (growth < kRunawayShare * oldest) {
+    if (growth < RunawayGrowth(oldest)) {
       memory.largest_fall = std::max(memory.largest_fall * kFadingOfFalls, -growth);
       return;
     }
@@ -149,7 +159,7 @@ void SeriesDetector::Examine(int level, int part_index) {
   const double needed_growth =
       std::max({kMinGrowthBytes, options_.over_falls * memory.largest_fall,
                 (whole ? kWholeNoise : kNoise) * noise_,
-                runaway ? kRunawayShare * static_cast<double>(shape.first_floor) : 0.0});
+                runaway ? RunawayGrowth(static_cast<double>(shape.first_floor)) : 0.0});
   memory.needed_per_point = static_cast<float>(
       std::max(needed_growth / (static_cast<double>(window.points) * (kParts - 1) / kParts),
                needed_t * shape.error));

@@ -21,6 +21,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "daemon/detect/floor_history.h"
 #include "daemon/detect/growth_shape.h"
@@ -79,6 +80,10 @@ class SeriesDetector {
   // above 2^60).
   bool Push(uint64_t unit, int64_t time_ns, int64_t floor);
 
+  // What is left before a limit is met: growth that would use it up within a hundred points counts
+  // as a runaway, however small beside what is held already. Unlimited at first.
+  void SetHeadroom(double bytes) { headroom_ = bytes; }
+
   const SeriesFinding& finding() const { return finding_; }
   const FloorHistory& history() const { return history_; }
   uint64_t points() const { return seen_; }
@@ -111,6 +116,7 @@ class SeriesDetector {
   void UpdateNoise(int64_t floor);
   void UpdateDetectionFloor();
   double UnitsPerPoint(uint64_t points) const;
+  double RunawayGrowth(double level_bytes) const;
 
   DetectorOptions options_;
   FloorHistory history_;
@@ -121,6 +127,7 @@ class SeriesDetector {
   uint64_t last_unit_ = 0;
   int64_t last_time_ns_ = 0;
   int64_t last_floor_ = 0;
+  double headroom_ = std::numeric_limits<double>::infinity();
   double noise_ = 0;  // typical distance of neighbours, bytes
   // Of the growth that is suspect or confirmed, in points and bytes:
   uint64_t onset_point_ = 0;
