@@ -128,6 +128,10 @@ def main():
     torch.cuda.synchronize()
     print(f"done: {args.steps} steps, fault {args.fault}, kept {len(kept)}, "
           f"allocated {torch.cuda.memory_allocated()}, reserved {torch.cuda.memory_reserved()}")
+    if args.fault == "fragmentation":
+        before = torch.cuda.memory_reserved()
+        torch.cuda.empty_cache()
+        print(f"released {before - torch.cuda.memory_reserved()}")
 
 
 if __name__ == "__main__":

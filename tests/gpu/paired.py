@@ -3,9 +3,10 @@
 
     paired.py [--pairs N] [--steps N] > figures.json      (run with CUDA_INJECTION64_PATH set)
 
-The process plays the daemon to its own agent: it listens on TIDEMARK_AGENT_SOCKET, takes the
-region, and sends SetTaps commands. At the end it holds the region's totals against torch's own, and
-with --region FILE saves the region (a fixture for the tests that have no GPU).
+Off, the framework calls its own functions again (tap_slots.py); the subscription to CUPTI, which a
+step without driver allocations never calls, and the callback at the optimizer's scope stay. A pair in
+which the agent took its slots back is measured again. The process plays the daemon to its own agent:
+with --region FILE it saves the region (a fixture for the tests that have no GPU).
 Prints medians, the median of the ratios on/off with its 95 % interval (order statistics), and the
 ratio off/off of the same procedure as the noise of the machine.
 """
@@ -31,9 +32,9 @@ listener.listen(4)
 import torch  # noqa: E402
 
 from gpt import Training  # noqa: E402
+from tap_slots import TapSlots  # noqa: E402
 
 MAGIC = 0x31484D54
-TAPS_ALL = 7
 
 
 def accept():
@@ -54,28 +55,38 @@ def interval(ratios):
     return {"median": round(statistics.median(ratios), 5), "low": round(low, 5), "high": round(high, 5), "pairs": n}
 
 
-def measure(training, set_taps, pairs, steps, length):
+def measure(training, slots, pairs, steps, length):
     def block(on):
-        set_taps(on)
+        """Seconds of a block, None when the agent took its slots back in the middle."""
+        slots.set(on)
         training.step(length)
         torch.cuda.synchronize()
-        start = time.perf_counter()
+        begin = time.perf_counter()
         for _ in range(steps):
             training.step(length)
         torch.cuda.synchronize()
-        return (time.perf_counter() - start) / steps * 1e3
+        seconds = time.perf_counter() - begin
+        return 1000 * seconds / steps if slots.are(on) else None
 
+    def pair(first, second):
+        while True:
+            a, b = block(first), block(second)
+            if a is not None and b is not None:
+                return a, b
+
+    slots.set(True)
     for _ in range(20):
         training.step(length)
     on_off, off_off, on_ms, off_ms = [], [], [], []
     for i in range(pairs):
-        on, off = (block(True), block(False)) if i % 2 else reversed((block(False), block(True)))
+        on, off = pair(True, False) if i % 2 else reversed(pair(False, True))
         on_off.append(on / off)
         on_ms.append(on)
         off_ms.append(off)
-    for i in range(max(20, pairs // 5)):
-        a, b = block(False), block(False)
+    for i in range(max(20, pairs // 10)):
+        a, b = pair(False, False)
         off_off.append(a / b if i % 2 else b / a)
+    slots.set(True)
     return {"on_ms": round(statistics.median(on_ms), 3), "off_ms": round(statistics.median(off_ms), 3),
             "ratio": interval(on_off), "noise": interval(off_off), "steps_a_block": steps}
 
@@ -88,18 +99,16 @@ def main():
     args = parser.parse_args()
 
     connection, region = accept()
-    tag = struct.Struct("<IIQ")
-
-    def set_taps(on):
-        connection.send(tag.pack(MAGIC, 2, TAPS_ALL if on else 0))
-        time.sleep(0.005)  # the agent's thread takes the command
-
-    figures = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     training = Training(batch=8, length=1024)
-    figures["gpu_bound"] = measure(training, set_taps, args.pairs, args.steps, 1024)
+    training.step()  # whatever is loaded late is loaded now, and hooked within the agent's next second
+    time.sleep(3)
+    slots = TapSlots()
+    figures = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
+               "slots": sorted({name for *_, name in slots.slots})}
+    figures["gpu_bound"] = measure(training, slots, args.pairs, args.steps, 1024)
     del training
     small = Training(batch=1, length=64)
-    figures["cpu_bound"] = measure(small, set_taps, args.pairs // 2, args.steps, 64)
+    figures["cpu_bound"] = measure(small, slots, args.pairs // 2, args.steps, 64)
     if args.region:
         size = os.fstat(region).st_size
         with open(args.region, "wb") as out:
