@@ -219,24 +219,29 @@ TEST(Render, Job) {
 
 TEST(Render, Doctor) { ExpectGolden("doctor", DoctorText(TroubledSnapshot(), Ink())); }
 
-TEST(Render, WitnessesThatDisagreeAreShownAndThoseThatAgreeAreNot) {
+TEST(Render, WitnessesThatDisagreeAreShownByDoctorAndThoseThatAgreeByReconcileToo) {
   v1::Snapshot snapshot = testing::SteadySnapshot(1);
-  const auto add = [&](const char* name, const char* witness, uint64_t calls) {
-    v1::EntryPoint* entry = snapshot.mutable_processes(0)->add_entry_points();
-    entry->set_entry_point(name);
-    entry->set_witness(witness);
-    entry->set_calls(calls);
-    entry->set_requested_bytes(calls << 20);
+  const auto add = [&](const char* name, int64_t calls, int64_t bytes) {
+    v1::WitnessDifference* row = snapshot.mutable_processes(0)->add_witness_differences();
+    row->set_entry_point(name);
+    row->set_compared_calls(1500);
+    row->set_calls(calls);
+    row->set_bytes(bytes);
+    row->set_calls_last_minute(calls);
   };
-  add("cuMemAlloc", "cupti", 5);
-  add("cuMemAlloc", "bpf", 5);
-  add("cuMemHostAlloc", "cupti", 5);
-  add("cuMemHostAlloc", "bpf", 4);
-  add("cuMemAllocAsync", "cupti", 9);  // not probed beside an agent
-  const std::string text = DoctorText(snapshot, Ink());
-  EXPECT_THAT(text, HasSubstr("rank 0 cuMemHostAlloc: agent 5 calls, 5 MiB; eBPF 4 calls, 4 MiB"));
-  EXPECT_THAT(text, ::testing::Not(HasSubstr("cuMemAlloc:")));
-  EXPECT_THAT(text, ::testing::Not(HasSubstr("cuMemAllocAsync")));
+  add("cuMemAlloc", 0, 0);
+  EXPECT_THAT(DoctorText(snapshot, Ink()), ::testing::Not(HasSubstr("disagree")));
+  EXPECT_THAT(ReconcileText(snapshot, Ink()),
+              HasSubstr("rank 0: agent and eBPF agree on 1,500 calls of 1 entry points"));
+  add("cuMemHostAlloc", 2, 3 * kMiB);
+  add("cuMemMap", -1, -kMiB);
+  for (const std::string& text : {DoctorText(snapshot, Ink()), ReconcileText(snapshot, Ink())}) {
+    EXPECT_THAT(text, HasSubstr("rank 0 cuMemHostAlloc: the agent counted 2 calls and 3 MiB more "
+                                "than eBPF (in the last minute 2 calls, "));
+    EXPECT_THAT(text, HasSubstr("rank 0 cuMemMap: eBPF counted 1 calls and 1 MiB more than the "
+                                "agent (in the last minute -1 calls, "));
+  }
+  EXPECT_EQ(ReconcileJson(snapshot)["processes"][0]["witness_differences"][1]["calls"], 2);
 }
 
 std::string Diff(const v1::Recording& a, const v1::Recording& b) {

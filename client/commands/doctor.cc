@@ -1,7 +1,6 @@
 // tidemark doctor: every feature with its state, the reason and what to do; the machine's part also
 // without a daemon.
 #include <algorithm>
-#include <map>
 #include <memory>
 
 #include "client/commands/commands.h"
@@ -27,35 +26,6 @@ std::string MachineText(const std::vector<MachineFinding>& findings, const Ink& 
     if (!finding.advice.empty()) table.Add({"", "", "-> " + finding.advice});
   }
   return ink.Bold("this machine") + "\n" + table.Text(2);
-}
-
-// Calls and bytes of an entry point as two witnesses counted them.
-struct TwoWitnesses {
-  uint64_t calls[2] = {};
-  uint64_t bytes[2] = {};
-  bool seen[2] = {};
-};
-
-std::string DisagreementText(const v1::Process& process) {
-  std::map<std::string, TwoWitnesses> entry_points;
-  for (const v1::EntryPoint& entry : process.entry_points()) {
-    const int side = entry.witness() == "bpf" ? 1 : 0;
-    TwoWitnesses& both = entry_points[entry.entry_point()];
-    both.calls[side] += entry.calls();
-    both.bytes[side] += entry.requested_bytes();
-    both.seen[side] = true;
-  }
-  std::string text;
-  for (const auto& [name, both] : entry_points) {
-    if (!both.seen[0] || !both.seen[1]) continue;
-    if (both.calls[0] == both.calls[1] && both.bytes[0] == both.bytes[1]) continue;
-    text += "  " + ProcessName(process) + " " + name + ": agent " + FormatCount(both.calls[0]) +
-            " calls, " + FormatBytes(static_cast<int64_t>(both.bytes[0])) + "; eBPF " +
-            FormatCount(both.calls[1]) + " calls, " +
-            FormatBytes(static_cast<int64_t>(both.bytes[1])) +
-            " (what was made before one of them was there, or between two looks)\n";
-  }
-  return text;
 }
 
 int Run(Context& context, const SourceOptions& source) {
@@ -88,7 +58,8 @@ int Run(Context& context, const SourceOptions& source) {
              {"not_observed_reason", process->not_observed_reason()},
              {"features", ToJsonArray(process->features())},
              {"losses", ToJsonArray(process->losses())},
-             {"entry_points", ToJsonArray(process->entry_points())}});
+             {"entry_points", ToJsonArray(process->entry_points())},
+             {"witness_differences", ToJsonArray(process->witness_differences())}});
       }
     }
     context.out << JsonText(json);
@@ -147,7 +118,7 @@ std::string DoctorText(const v1::Snapshot& snapshot, const Ink& ink) {
       losses += "  " + ProcessName(*process) + " " + Printable(loss.cause()) + ": " +
                 FormatCount(loss.count()) + "\n";
     }
-    disagreements += DisagreementText(*process);
+    if (WitnessesDisagree(*process)) disagreements += WitnessText(*process);
   }
   if (!losses.empty()) text += "\n" + ink.Bold("lost or refused") + "\n" + losses;
   if (!disagreements.empty()) {

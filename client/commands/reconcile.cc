@@ -1,4 +1,5 @@
 // tidemark where --reconcile: what each tool says about the same process, and why they disagree.
+#include <algorithm>
 #include <optional>
 
 #include "client/commands/render.h"
@@ -100,7 +101,51 @@ std::vector<ToolFigure> FiguresOf(const v1::Snapshot& snapshot, const v1::Proces
   return figures;
 }
 
+// "1 call and 4 MiB more than eBPF", the larger witness first.
+std::string MoreText(int64_t calls, int64_t bytes) {
+  const bool agent = calls != 0 ? calls > 0 : bytes > 0;
+  const int64_t sign = agent ? 1 : -1;
+  return std::string(agent ? "the agent" : "eBPF") + " counted " + std::to_string(sign * calls) +
+         " calls and " + FormatBytes(sign * bytes) + " more than " + (agent ? "eBPF" : "the agent");
+}
+
 }  // namespace
+
+bool WitnessesDisagree(const v1::Process& process) {
+  return std::any_of(process.witness_differences().begin(), process.witness_differences().end(),
+                     [](const auto& row) { return row.calls() != 0 || row.bytes() != 0; });
+}
+
+std::string WitnessText(const v1::Process& process) {
+  if (process.witness_differences().empty()) return "";
+  uint64_t agreed_calls = 0;
+  int agreed_points = 0;
+  std::string text;
+  for (const v1::WitnessDifference& row : process.witness_differences()) {
+    if (row.calls() == 0 && row.bytes() == 0) {
+      agreed_calls += row.compared_calls();
+      agreed_points += 1;
+      continue;
+    }
+    text += "  " + ProcessName(process) + " " + Printable(row.entry_point()) + ": " +
+            MoreText(row.calls(), row.bytes()) + " (in the last minute " +
+            std::to_string(row.calls_last_minute()) + " calls, " +
+            FormatBytes(row.bytes_last_minute()) + ")\n";
+  }
+  if (!text.empty()) {
+    text +=
+        "    more by the agent: calls while the probes were off, or in a copy of libcuda that was "
+        "mapped later\n    more by eBPF: calls that CUPTI does not report: in a forked child, or "
+        "while it was disabled\n";
+  }
+  if (agreed_points > 0) {
+    text += "  " + ProcessName(process) + ": agent and eBPF agree on " + FormatCount(agreed_calls) +
+            " calls of " + std::to_string(agreed_points) +
+            " entry points, call for call and byte for "
+            "byte\n";
+  }
+  return text;
+}
 
 std::string ReconcileText(const v1::Snapshot& snapshot, const Ink& ink) {
   std::string text;
@@ -111,7 +156,7 @@ std::string ReconcileText(const v1::Snapshot& snapshot, const Ink& ink) {
     for (const ToolFigure& figure : FiguresOf(snapshot, *process)) {
       table.Add({figure.tool, figure.bytes ? FormatBytes(*figure.bytes) : "-", figure.why});
     }
-    text += table.Text(2);
+    text += table.Text(2) + WitnessText(*process);
   }
   return text;
 }
@@ -127,7 +172,8 @@ Json ReconcileJson(const v1::Snapshot& snapshot) {
     }
     processes.push_back({{"rank", process->identity().rank()},
                          {"pid", process->pid()},
-                         {"figures", std::move(figures)}});
+                         {"figures", std::move(figures)},
+                         {"witness_differences", ToJsonArray(process->witness_differences())}});
   }
   return {{"node", snapshot.node()}, {"processes", std::move(processes)}};
 }

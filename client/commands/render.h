@@ -20,6 +20,10 @@ Json WhereJson(const v1::Snapshot& snapshot);
 // What each tool would say about the same process, and why it says so.
 std::string ReconcileText(const v1::Snapshot& snapshot, const Ink& ink);
 Json ReconcileJson(const v1::Snapshot& snapshot);
+// How the agent's count of the driver's calls and the probes' compare, a line an entry point that
+// differs; empty where only one of them counts.
+std::string WitnessText(const v1::Process& process);
+bool WitnessesDisagree(const v1::Process& process);
 // The rows of torch.cuda.memory_summary() that can be seen from outside.
 std::string TorchSummaryText(const v1::Snapshot& snapshot, const Ink& ink);
 Json TorchSummaryJson(const v1::Snapshot& snapshot);

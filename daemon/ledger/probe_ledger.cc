@@ -1,5 +1,6 @@
 #include "daemon/ledger/probe_ledger.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "daemon/ledger/blame.h"
@@ -30,6 +31,10 @@ FeatureView StateOf(const BpfProcess& probes) {
   }
   return {"bpf_cuda", "off", ""};
 }
+
+// Moments that are kept; of the older half, every second one goes when there are more.
+constexpr size_t kMostMoments = 64;
+constexpr double kShareToBlame = 0.5;
 
 }  // namespace
 
@@ -128,6 +133,58 @@ void ProbeLedger::Update(const BpfProcess& probes, const DeviceMap& devices, int
     sites->push_back(std::move(site));
   }
   sites_ = std::move(sites);
+}
+
+ProbeLedger::Moment ProbeLedger::Now(int64_t monotonic_ns) const {
+  Moment moment;
+  moment.monotonic_ns = monotonic_ns;
+  for (const auto& site : *sites_) {
+    moment.live[{site->memory_class, site->info->id}] += site->live.bytes;
+  }
+  return moment;
+}
+
+void ProbeLedger::KeepGrowth(int64_t monotonic_ns) {
+  if (!moments_.empty() && monotonic_ns - moments_.back().monotonic_ns < moment_spacing_ns_) return;
+  if (moments_.size() >= kMostMoments) {
+    for (size_t i = 1; i < kMostMoments / 2; ++i) moments_[i] = std::move(moments_[2 * i]);
+    moments_.resize(kMostMoments / 2);
+    moment_spacing_ns_ *= 2;
+  }
+  moments_.push_back(Now(monotonic_ns));
+}
+
+void ProbeLedger::Blame(int64_t monotonic_ns, detect::Verdict* verdict) const {
+  using detect::VerdictState;
+  const bool grows =
+      verdict->state == VerdictState::kSuspect || verdict->state == VerdictState::kConfirmed;
+  if (!grows || verdict->site || verdict->slope.per_unit <= 0 || moments_.empty()) return;
+  // The last moment before the growth began, or the first there is.
+  const Moment* then = &moments_.front();
+  for (const Moment& moment : moments_) {
+    if (moment.monotonic_ns <= verdict->since_ns) then = &moment;
+  }
+  const Moment now = Now(monotonic_ns);
+  detect::SiteBlame worst;
+  int64_t grown_in_all = 0;
+  for (const auto& [key, live] : now.live) {
+    if (key.first != verdict->memory_class) continue;
+    const auto before = then->live.find(key);
+    const int64_t grown = live - (before == then->live.end() ? 0 : before->second);
+    grown_in_all += grown;
+    if (grown <= worst.retained_bytes) continue;
+    worst.site_id = key.second;
+    worst.retained_bytes = grown;
+  }
+  if (worst.retained_bytes <= 0 || grown_in_all <= 0) return;
+  worst.share_of_slope =
+      std::min(1.0, static_cast<double>(worst.retained_bytes) / static_cast<double>(grown_in_all));
+  if (worst.share_of_slope < kShareToBlame) return;
+  worst.bytes_per_unit = worst.share_of_slope * verdict->slope.per_unit;
+  verdict->site = worst;
+  verdict->evidence.push_back("one call site, seen by eBPF, holds " +
+                              std::to_string(worst.retained_bytes) + " of the " +
+                              std::to_string(grown_in_all) + " bytes by which all sites grew");
 }
 
 }  // namespace tidemark

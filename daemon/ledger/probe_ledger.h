@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "daemon/detect/verdict.h"
 #include "daemon/identity/device_map.h"
 #include "daemon/snapshot/node_snapshot.h"
 #include "daemon/source/agent/symbolizer.h"
@@ -26,6 +28,14 @@ class ProbeLedger {
   // known either.
   void Update(const BpfProcess& probes, const DeviceMap& devices, int only_device);
 
+  // Remembers what each site holds now, from time to time; once a tick where the probes keep the
+  // ledger.
+  void KeepGrowth(int64_t monotonic_ns);
+  // Names the site whose live bytes grew most since `verdict` began to grow, where it explains at
+  // least half of the growth and nobody else named one. Without steps a site has no generations:
+  // growth is all that tells it.
+  void Blame(int64_t monotonic_ns, detect::Verdict* verdict) const;
+
   const std::vector<ClassTotal>& totals() const { return totals_; }
   const std::vector<EntryPointView>& entry_points() const { return entry_points_; }
   const std::vector<LossView>& losses() const { return losses_; }
@@ -39,6 +49,13 @@ class ProbeLedger {
     bool pending = true;
   };
 
+  // What the sites of one moment held.
+  struct Moment {
+    int64_t monotonic_ns = 0;
+    std::map<std::pair<MemoryClass, uint64_t>, int64_t> live;  // by class and site id
+  };
+  Moment Now(int64_t monotonic_ns) const;
+
   std::shared_ptr<const SiteInfo> NameOf(const std::shared_ptr<const BpfStack>& stack);
 
   const pid_t pid_;
@@ -49,6 +66,8 @@ class ProbeLedger {
   std::vector<LossView> losses_;
   FeatureView state_;
   std::shared_ptr<const SiteList> sites_ = std::make_shared<SiteList>();
+  std::vector<Moment> moments_;  // oldest first; thinned when there are many
+  int64_t moment_spacing_ns_ = 1'000'000'000;
 };
 
 }  // namespace tidemark

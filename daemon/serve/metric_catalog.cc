@@ -35,6 +35,14 @@ constexpr std::array<MetricSpec, kMetricCount> kCatalog = {{
      "hooks."},
     {Metric::kLostBytes, "tidemark_process_lost_bytes", kGauge, "bytes", false, "cause", kBasic,
      "64", "Bytes behind tidemark_process_losses where they are known."},
+    {Metric::kWitnessMissingCalls, "tidemark_witness_missing_calls", kGauge, "", false,
+     "witness,window", kBasic, "4",
+     "Driver calls of processes alive now that this witness (cupti, bpf) did not count and the "
+     "other did, of the time both counted; window is minute or total."},
+    {Metric::kWitnessMissingBytes, "tidemark_witness_missing_bytes", kGauge, "bytes", false,
+     "witness,window", kBasic, "4",
+     "Requested bytes that this witness did not count and the other did, by entry point, then "
+     "summed."},
     {Metric::kRequests, "tidemark_requests_total", kCounter, "", false, "api", kBasic, "2",
      "Requests to the daemon over grpc and http."},
     {Metric::kRefusedRequests, "tidemark_refused_requests_total", kCounter, "", false, "cause",

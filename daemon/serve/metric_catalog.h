@@ -25,6 +25,8 @@ enum class Metric : uint8_t {
   kLosses,
   kProcessLosses,
   kLostBytes,
+  kWitnessMissingCalls,
+  kWitnessMissingBytes,
   kRequests,
   kRefusedRequests,
   kSeriesOmitted,

@@ -49,6 +49,21 @@ void AddCoverage(const ProcessSnapshot& process, SeriesMap* out) {
   }
 }
 
+// Zeros too: two witnesses that agree are worth seeing. A difference counts against the one that
+// has less; differences of several entry points and processes add up and never cancel.
+void AddWitnesses(const ProcessSnapshot& process, SeriesMap* out) {
+  auto add = [out](Metric metric, const char* window, int64_t agent_has_more) {
+    out->Add(metric, Number(std::max<int64_t>(0, -agent_has_more)), {"cupti", window});
+    out->Add(metric, Number(std::max<int64_t>(0, agent_has_more)), {"bpf", window});
+  };
+  for (const WitnessDifferenceView& difference : process.witness_differences) {
+    add(Metric::kWitnessMissingCalls, "minute", difference.calls_last_minute);
+    add(Metric::kWitnessMissingCalls, "total", difference.calls);
+    add(Metric::kWitnessMissingBytes, "minute", difference.bytes_last_minute);
+    add(Metric::kWitnessMissingBytes, "total", difference.bytes);
+  }
+}
+
 void AddNodeState(const NodeSnapshot& snapshot, SeriesMap* out) {
   out->Max(Metric::kNodeInfo, 1, {LabelText(snapshot.node)});
   out->Max(Metric::kSnapshotTime, Seconds(snapshot.unix_ns));
@@ -97,6 +112,7 @@ std::vector<prometheus::MetricFamily> MetricsExporter::Collect() const {
     for (const auto& [labels, processes] : GroupByRank(*snapshot)) {
       for (const ProcessSnapshot* process : processes.owners) {
         AddCoverage(*process, &node);
+        AddWitnesses(*process, &node);
         for (const LossView& loss : process->losses) {
           node.Add(Metric::kProcessLosses, Number(loss.count), {LabelText(loss.cause)});
           if (loss.bytes != 0) {

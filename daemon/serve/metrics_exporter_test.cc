@@ -270,6 +270,19 @@ TEST_F(MetricsTest, CoverageSaysWhatObservesAndWhyNot) {
   EXPECT_EQ(scrape.at(name + "{witness=\"none\",state=\"unobserved\",reason=\"TIDEMARK=off\"}"), 1);
 }
 
+TEST_F(MetricsTest, WhatOneWitnessLacksIsToldAndDifferencesNeverCancel) {
+  NodeSnapshot node = testing::MakeNode(1);
+  node.processes[0].witness_differences = {{"cuMemAlloc", 9, 2, 4096, 0, 0},
+                                           {"cuMemMap", 9, -3, 0, -1, 0}};
+  const auto scrape = Scrape(std::move(node));
+  const std::string calls = "tidemark_witness_missing_calls";
+  EXPECT_EQ(scrape.at(calls + "{witness=\"bpf\",window=\"total\"}"), 2);
+  EXPECT_EQ(scrape.at(calls + "{witness=\"cupti\",window=\"total\"}"), 3);
+  EXPECT_EQ(scrape.at(calls + "{witness=\"cupti\",window=\"minute\"}"), 1);
+  EXPECT_EQ(scrape.at(calls + "{witness=\"bpf\",window=\"minute\"}"), 0);
+  EXPECT_EQ(scrape.at("tidemark_witness_missing_bytes{witness=\"bpf\",window=\"total\"}"), 4096);
+}
+
 TEST_F(MetricsTest, LossesAreSummedByCause) {
   counters_.Refuse(Refusal::kNotYours);
   const auto scrape = Scrape(testing::MakeNode(2));

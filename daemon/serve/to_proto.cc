@@ -38,6 +38,15 @@ std::string_view ToString(Liveness liveness) {
 // protobuf 3.21 takes std::string, not string_view.
 std::string Text(std::string_view text) { return std::string(text); }
 
+void Fill(const WitnessDifferenceView& in, v1::WitnessDifference* out) {
+  out->set_entry_point(Utf8(in.entry_point));
+  out->set_compared_calls(in.compared_calls);
+  out->set_calls(in.calls);
+  out->set_bytes(in.bytes);
+  out->set_calls_last_minute(in.calls_last_minute);
+  out->set_bytes_last_minute(in.bytes_last_minute);
+}
+
 void Fill(const FeatureView& in, v1::Feature* out) {
   out->set_name(Utf8(in.name));
   out->set_state(Utf8(in.state));
@@ -306,6 +315,9 @@ void ToProto(const ProcessSnapshot& process, const ProtoOptions& options, v1::Pr
   for (const auto& phase : process.phases) Fill(phase, out->add_phases());
   for (const auto& event : process.events) Fill(event, out->add_events());
   for (const auto& entry_point : process.entry_points) Fill(entry_point, out->add_entry_points());
+  for (const auto& difference : process.witness_differences) {
+    Fill(difference, out->add_witness_differences());
+  }
   for (const auto& loss : process.losses) Fill(loss, out->add_losses());
   for (const auto& waterfall : process.waterfalls) Fill(waterfall, out->add_waterfalls());
   Fill(process.host, out->mutable_host());

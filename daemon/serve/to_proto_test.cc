@@ -76,6 +76,7 @@ ProcessSnapshot FullProcess() {
   p.phases = {{"load", 91, 92, 93, 94, {{MemoryClass::kAnon, -1, 95, 96, 97}}}};
   p.events = {{"allocation_failed", "cuMemAlloc_v2", 111, 112, 2, 1, 113, 114, "text"}};
   p.entry_points = {{"cuMemCreate", Witness::kBpf, 121, 122, 123}};
+  p.witness_differences = {{"cuMemMap", 124, -125, -126, 127, 128}};
   p.losses = {{"live_table_full", 131, 132}};
   p.waterfalls = {
       {1, true, true, "nvml", 141, {{MemoryClass::kUnattributed, -142, "stack limit"}}}};
@@ -174,6 +175,9 @@ TEST(ToProto, CarriesEachFieldOfAProcess) {
   EXPECT_EQ(out.entry_points(0).ShortDebugString(),
             "entry_point: \"cuMemCreate\" witness: \"bpf\" calls: 121 failed_calls: 122 "
             "requested_bytes: 123");
+  EXPECT_EQ(out.witness_differences(0).ShortDebugString(),
+            "entry_point: \"cuMemMap\" compared_calls: 124 calls: -125 bytes: -126 "
+            "calls_last_minute: 127 bytes_last_minute: 128");
   EXPECT_EQ(out.losses(0).ShortDebugString(), "cause: \"live_table_full\" count: 131 bytes: 132");
   EXPECT_EQ(out.waterfalls(0).ShortDebugString(),
             "device: 1 figure_known: true device_wide: true figure_source: \"nvml\" "

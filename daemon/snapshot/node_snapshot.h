@@ -201,6 +201,17 @@ struct EntryPointView {
   uint64_t requested_bytes = 0;
 };
 
+// What the agent counted of an entry point's calls and the probes did not: negative, the other way
+// round. Only of the time in which both counted; no time between two looks is in it.
+struct WitnessDifferenceView {
+  std::string entry_point;
+  uint64_t compared_calls = 0;  // made while both counted
+  int64_t calls = 0;
+  int64_t bytes = 0;  // requested
+  int64_t calls_last_minute = 0;
+  int64_t bytes_last_minute = 0;
+};
+
 // One bar of the waterfall. The lines of a waterfall add up to its figure exactly.
 struct WaterfallLine {
   MemoryClass memory_class = MemoryClass::kDevice;
@@ -252,6 +263,7 @@ struct ProcessSnapshot {
   std::vector<PhaseView> phases;
   std::vector<EventView> events;
   std::vector<EntryPointView> entry_points;
+  std::vector<WitnessDifferenceView> witness_differences;
   std::vector<LossView> losses;
   std::vector<Waterfall> waterfalls;
   HostMemory host;

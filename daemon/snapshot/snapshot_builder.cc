@@ -10,6 +10,7 @@
 #include "daemon/ledger/probe_ledger.h"
 #include "daemon/source/procfs/node_memory.h"
 #include "daemon/source/procfs/process_files.h"
+#include "daemon/ledger/witness_check.h"
 
 namespace tidemark {
 namespace {
@@ -70,6 +71,7 @@ std::string WhyNotObserved(const RegionCopy& region, const ObservedProcess& proc
     return "detached: `tidemark detach` or TIDEMARK=off";
   }
   return {};
+  WitnessCheck witnesses;  // the agent's counts beside the probes'
 }
 
 }  // namespace
@@ -415,6 +417,8 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     } else {
       limits.push_back(std::move(point));
     }
+      // Where the probes went on from what the agent knew, its own counts have ended.
+      if (record->seeded && total.witness == Witness::kCupti) continue;
   };
   auto add = [&](MemoryClass memory_class, int device, int64_t bytes) {
     const detect::SeriesId id{memory_class, device};
@@ -448,6 +452,11 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     int64_t reserved = 0;
     for (const wire::AllocatorRow& row : process->copy().allocators) {
       allocated += static_cast<int64_t>(row.allocated_bytes);
+  if (record->ProbesCount()) {
+    for (const ClassTotal& total : record->probes.totals()) {
+      add(total.memory_class, total.device, total.live_bytes);
+    }
+  }
       reserved += static_cast<int64_t>(row.reserved_bytes);
     }
     if (!process->copy().allocators.empty()) {
@@ -468,6 +477,8 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     add(MemoryClass::kSwap, -1, record->host.swap_bytes);
     tick.facts.rss_bytes = record->host.rss_bytes;
     if (alive && record->host.cgroup_limit_bytes > 0) {
+  if (!record->ProbesCount()) return;
+  for (detect::Verdict& verdict : record->verdicts) record->probes.Blame(tick.now_ns, &verdict);
       limit({"cgroup limit", -1, false, record->host.cgroup_limit_bytes,
              record->host.cgroup_current_bytes});
     }
@@ -500,6 +511,7 @@ ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess*
   if (process != nullptr) record->ledger.Fill(process->copy(), &snapshot);
   const ProbeLedger& probes = record->probes;
   if (record->ProbesCount()) {
+  snapshot.witness_differences = record->witnesses.Differences();
     // The agent's counts of driver memory end where it lost CUPTI; the probes went on from there.
     if (record->seeded) DropDriverTotals(&snapshot.totals);
     snapshot.totals.insert(snapshot.totals.end(), probes.totals().begin(), probes.totals().end());
@@ -628,6 +640,32 @@ std::map<pid_t, std::vector<BpfSeed>> SnapshotBuilder::TakeSeeds(AgentSource* ag
       const uint8_t totals_row = region.sites[row.site].totals_row;
       if (totals_row >= region.totals.size()) continue;
       const wire::TotalsRow& totals = region.totals[totals_row];
+void SnapshotBuilder::CompareWitnesses(Record* record, const BpfProcess& probes,
+                                       const TickInput& input) {
+  const auto agent = input.agents->processes().find(record->key.pid);
+  if (!record->cupti_counts || probes.mode != BpfMode::kWitness ||
+      probes.state != BpfAttachState::kAttached || agent == input.agents->processes().end() ||
+      agent->second.broken) {
+    record->witnesses.Pause();
+    return;
+  }
+  WitnessCounts by_agent = {};
+  WitnessCounts by_probes = {};
+  auto compared = [](size_t entry_point) {
+    return entry_point < wire::kEntryPointCount &&
+           CountedBesideAgent(static_cast<wire::EntryPoint>(entry_point));
+  };
+  for (const wire::EntryPointRow& row : agent->second.copy().entry_points) {
+    if (!compared(row.entry_point)) continue;
+    by_agent[row.entry_point] = {row.calls, row.requested_bytes};
+  }
+  for (const BpfEntryPoint& row : probes.entry_points) {
+    const auto entry_point = static_cast<size_t>(row.entry_point);
+    if (compared(entry_point)) by_probes[entry_point] = {row.calls, row.requested_bytes};
+  }
+  record->witnesses.Update(input.monotonic_ns, by_agent, by_probes);
+}
+
       const auto words = ClassOf(totals.layer, totals.kind);
       if (words && words->second == Witness::kCupti) {
         seeds[probes.pid].push_back({row.address, row.bytes, words->first});
@@ -643,7 +681,16 @@ void SnapshotBuilder::AbsorbProbes(const TickInput& input) {
     const auto it = records_.find({probes.pid, probes.start_time_ticks});
     if (it == records_.end()) continue;
     const std::vector<int> held = HeldOn(probes.pid, input.nvml);
-    it->second->probes.Update(probes, it->second->devices, held.size() == 1 ? held.front() : -1);
+    Record& record = *it->second;
+    record.probes.Update(probes, record.devices, held.size() == 1 ? held.front() : -1);
+    CompareWitnesses(&record, probes, input);
+    if (!record.ProbesCount() || probes.mode != BpfMode::kLedger) continue;
+    record.probes.KeepGrowth(static_cast<int64_t>(input.monotonic_ns));
+    if (probes.state == BpfAttachState::kAttached && !record.observed &&
+        !input.agents->processes().contains(probes.pid)) {
+      record.observed = true;  // by the probes alone
+      record.not_observed_reason.clear();
+    }
   }
 }
 

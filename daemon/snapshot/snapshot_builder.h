@@ -94,6 +94,7 @@ class SnapshotBuilder {
   void AbsorbUnobserved(const TickInput& input);
   void ReadHost(Record* record, const TickInput& input);
   void AbsorbProbes(const TickInput& input);
+  void CompareWitnesses(Record* record, const BpfProcess& probes, const TickInput& input);
   void Judge(Record* record, const ObservedProcess* process, const TickInput& input);
   void JudgeJobs(NodeSnapshot* snapshot);
   void DescribeWithoutFigure(Record* record, const ObservedProcess& process,

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "daemon/detect/cause.h"
 #include "daemon/source/agent/fake_region.h"
 
 namespace tidemark {
@@ -102,6 +103,7 @@ class SnapshotBuilderTest : public ::testing::Test {
     input.agents = agents_.get();
     input.nvml = &nvml_;
     input.scan = &scan_;
+    input.bpf = bpf_ ? &*bpf_ : nullptr;
     builder_->Absorb(input);
     builder_->AbsorbFigures(input);
     return builder_->Build(input);
@@ -121,6 +123,7 @@ class SnapshotBuilderTest : public ::testing::Test {
   UniqueFd client_;
   NvmlSample nvml_;
   procfs::ScanResult scan_;
+  std::optional<BpfSnapshot> bpf_;
   uint64_t now_ = 1'700'000'000 * kSecond;
 };
 
@@ -428,3 +431,88 @@ TEST_F(SnapshotBuilderTest, HoldersAreListedBySiteId) {
 
 }  // namespace
 }  // namespace tidemark
+// A process that nobody injected: the probes alone count what it holds.
+class ProbedProcessTest : public SnapshotBuilderTest {
+ protected:
+  ProbedProcessTest() {
+    procfs::FoundProcess found;
+    found.pid = pid_;
+    found.start_time_ticks = 77;
+    found.comm = "python3";
+    found.maps_cuda = true;
+    found.variables = {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"TORCHELASTIC_RUN_ID", "llama"}};
+    scan_.processes.push_back(found);
+    bpf_.emplace();
+    BpfProcess& process = bpf_->processes.emplace_back();
+    process.pid = pid_;
+    process.start_time_ticks = 77;
+    process.mode = BpfMode::kLedger;
+    process.state = BpfAttachState::kAttached;
+    process.totals.emplace_back().memory_class = MemoryClass::kDevice;
+    for (uint64_t offset : {0x1000u, 0x2000u}) {
+      auto stack = std::make_shared<BpfStack>();
+      stack->frames.resize(1);
+      stack->frames[0].module = "/opt/job/kernels.so";
+      stack->frames[0].offset = offset;
+      BpfSite& site = process.sites.emplace_back();
+      site.memory_class = MemoryClass::kDevice;
+      site.stack = stack;
+    }
+  }
+
+  // Sixty-four blocks that come and go at the first site, one more a second at the second.
+  void Live(uint64_t second, bool leaks) {
+    BpfProcess& process = bpf_->processes[0];
+    process.sites[0].live_bytes = (64 - second % 3) * kMiB;
+    process.sites[1].live_bytes = leaks ? second * 4 * kMiB : 4 * kMiB;
+    process.totals[0].live_bytes = process.sites[0].live_bytes + process.sites[1].live_bytes;
+  }
+
+  const pid_t pid_ = ::getppid();
+};
+
+TEST_F(ProbedProcessTest, ALeakIsFoundWithItsRankAndTheSiteThatGrows) {
+  std::shared_ptr<NodeSnapshot> snapshot;
+  const detect::Verdict* leak = nullptr;
+  for (uint64_t second = 1; second < 600 && leak == nullptr; ++second) {
+    Live(second, true);
+    snapshot = Tick();
+    const ProcessSnapshot* process = Find(*snapshot, pid_);
+    ASSERT_NE(process, nullptr);
+    EXPECT_TRUE(process->observed) << process->not_observed_reason;
+    for (const detect::Verdict& verdict : process->verdicts) {
+      if (verdict.state == detect::VerdictState::kConfirmed) leak = &verdict;
+    }
+  }
+  ASSERT_NE(leak, nullptr);
+  EXPECT_EQ(leak->memory_class, MemoryClass::kDevice);
+  EXPECT_EQ(leak->ranks, std::vector<int32_t>{3});
+  EXPECT_TRUE(detect::IsLeak(leak->cause));
+  EXPECT_NEAR(leak->slope.per_unit, 4 * kMiB, kMiB);
+  const ProcessSnapshot* process = Find(*snapshot, pid_);
+  ASSERT_EQ(process->sites->size(), 2u);
+  ASSERT_TRUE(leak->site.has_value());
+  EXPECT_EQ(leak->site->site_id, (*process->sites)[1]->info->id);
+  EXPECT_EQ((*process->sites)[1]->info->frames[0].function, "kernels.so+0x2000");
+}
+
+TEST_F(ProbedProcessTest, WhatComesAndGoesIsNoLeak) {
+  for (uint64_t second = 1; second < 400; ++second) {
+    Live(second, false);
+    const auto snapshot = Tick();
+    for (const detect::Verdict& verdict : Find(*snapshot, pid_)->verdicts) {
+      EXPECT_NE(verdict.state, detect::VerdictState::kConfirmed) << second;
+    }
+  }
+}
+
+TEST_F(ProbedProcessTest, WithoutProbesItIsARowThatSaysWhyNobodySeesIt) {
+  bpf_.reset();
+  const auto snapshot = Tick();
+  const ProcessSnapshot* process = Find(*snapshot, pid_);
+  ASSERT_NE(process, nullptr);
+  EXPECT_FALSE(process->observed);
+  EXPECT_EQ(process->not_observed_reason,
+            "uses CUDA, but no agent: start it with `tidemark run` or CUDA_INJECTION64_PATH");
+}
+

@@ -172,6 +172,14 @@ struct BpfSeed {
 // A family's `reason` in the first moments.
 inline constexpr std::string_view kBeingLoaded = "being loaded";
 
+// Whether the probes count calls of `entry_point` beside an agent too: all but the stream-ordered
+// ones, which are too frequent to be counted twice.
+constexpr bool CountedBesideAgent(wire::EntryPoint entry_point) {
+  return entry_point != wire::EntryPoint::kMemAllocAsync &&
+         entry_point != wire::EntryPoint::kMemAllocFromPoolAsync &&
+         entry_point != wire::EntryPoint::kMemFreeAsync;
+}
+
 struct BpfLifecycleEvent {
   enum class Kind : uint8_t { kExec, kFork, kExit, kOomVictim };
   Kind kind = Kind::kExec;
