@@ -53,7 +53,7 @@ export function AlertsView({ snapshot }: { snapshot: Snapshot }) {
         </Empty>
       ) : (
         <section class="card">
-          <div class="scroll">
+          <div class="scroll" tabIndex={0}>
             <table data-testid="post-mortems">
               <thead>
                 <tr>
@@ -100,7 +100,7 @@ export function AlertsView({ snapshot }: { snapshot: Snapshot }) {
         <Empty title="Nothing happened yet" />
       ) : (
         <section class="card">
-          <div class="scroll">
+          <div class="scroll" tabIndex={0}>
             <table class="events" data-testid="history">
               <tbody>
                 {[...marks].reverse().slice(0, 200).map((mark, i) => (

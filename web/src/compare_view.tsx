@@ -68,7 +68,7 @@ function Ranks({ snapshot }: { snapshot: Snapshot }) {
   return (
     <section class="card">
       <h2>Ranks side by side</h2>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0}>
         <table class="side" data-testid="compare-ranks">
           <thead>
             <tr>
@@ -295,7 +295,7 @@ function Difference({ diff: raw, before, after }: { diff: DiffResponse; before: 
       ))}
       <section class="card">
         <h2>By class</h2>
-        <div class="scroll">
+        <div class="scroll" tabIndex={0}>
           <table data-testid="diff-classes">
             <Head first="memory" before={before} after={after} />
             <tbody>
@@ -325,7 +325,7 @@ function Difference({ diff: raw, before, after }: { diff: DiffResponse; before: 
         {diff.sites.length === 0 ? (
           <p class="empty">No site changed.</p>
         ) : (
-          <div class="scroll">
+          <div class="scroll" tabIndex={0}>
             <table data-testid="diff-sites">
               <Head first="allocated at" before={before} after={after} />
               <tbody>
@@ -372,7 +372,7 @@ function RankChanges({ diff }: { diff: DiffResponse }) {
   return (
     <section class="card">
       <h2>By rank</h2>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0}>
         <table class="side" data-testid="diff-ranks">
           <thead>
             <tr>

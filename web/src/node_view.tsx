@@ -130,7 +130,7 @@ function Ranks({ processes, timeline }: { processes: Process[]; timeline: Timeli
   return (
     <section class="card">
       <h2>Ranks and processes</h2>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0}>
         <table data-testid="ranks">
           <thead>
             <tr>
@@ -196,7 +196,7 @@ function Unseen({ processes }: { processes: Process[] }) {
     <section class="card">
       <h2>Not observed</h2>
       <p class="hint">These use a GPU or belong to a job, but their allocations are not seen.</p>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0}>
         <table data-testid="unseen">
           <thead>
             <tr>

@@ -190,7 +190,7 @@ function SiteTable({ rows, at }: { rows: Row[]; at: At }) {
       <h2>
         {formatCount(rows.length)} {rows.length === 1 ? 'site' : 'sites'}
       </h2>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0}>
         <table data-testid="sites">
           <thead>
             <tr>
