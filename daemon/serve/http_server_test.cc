@@ -9,12 +9,15 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
 
+#include "daemon/serve/history_calls.h"
 #include "daemon/serve/http_api.h"
+#include "daemon/serve/page_assets.h"
 #include "daemon/serve/server.h"
 #include "daemon/serve/testing_peer.h"
 #include "daemon/serve/testing_snapshot.h"
@@ -69,6 +72,16 @@ class HttpServerTest : public ::testing::Test {
       answer.append(buffer, static_cast<size_t>(got));
     }
     return answer;
+  }
+
+  // What comes until `end`, as it comes; less where the server closes or says nothing.
+  static std::string ReadUntil(const UniqueFd& fd, const std::string& end) {
+    const timeval patience{30, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    std::string text;
+    char byte = 0;
+    while (!text.ends_with(end) && recv(fd.get(), &byte, 1, 0) == 1) text.push_back(byte);
+    return text;
   }
 
   static std::string RequestFor(const std::string& target, const std::string& headers = "",
@@ -176,7 +189,8 @@ TEST_F(HttpServerTest, HealthFollowsTheTick) {
 TEST_F(HttpServerTest, EveryAnswerCarriesTheSecurityHeaders) {
   PublishTwo();
   StartServer();
-  for (const char* target : {"/metrics", "/healthz", "/api/v1/snapshot", "/", "/nothing"}) {
+  for (const char* target : {"/metrics", "/healthz", "/api/v1/snapshot", "/api/v1/diff", "/nothing",
+                             "/assets/nothing.js"}) {
     const std::string answer = Get(target);
     for (const char* header :
          {"X-Content-Type-Options: nosniff", "X-Frame-Options: DENY",
@@ -187,6 +201,42 @@ TEST_F(HttpServerTest, EveryAnswerCarriesTheSecurityHeaders) {
     EXPECT_THAT(answer, Not(HasSubstr("Access-Control-Allow"))) << target;
     EXPECT_THAT(answer, Not(HasSubstr("Server:"))) << target;
   }
+}
+
+TEST_F(HttpServerTest, ThePageLoadsOnlyWhatTheDaemonServesAndIsNeverFramed) {
+  StartServer();
+  if (PageAssets().empty()) GTEST_SKIP() << "built without the page: " << PageMissingReason();
+  for (const PageAsset& asset : PageAssets()) {
+    const std::string answer = Get(std::string(asset.path));
+    for (const char* header :
+         {"HTTP/1.1 200 OK", "X-Content-Type-Options: nosniff", "X-Frame-Options: DENY",
+          "Content-Security-Policy: default-src 'self';", "frame-ancestors 'none'",
+          "Referrer-Policy: no-referrer", "Cross-Origin-Resource-Policy: same-origin"}) {
+      EXPECT_THAT(answer, HasSubstr(header)) << asset.path;
+    }
+    EXPECT_THAT(answer, HasSubstr("Content-Type: " + std::string(asset.content_type) + "\r\n"));
+    const std::string packed =
+        Talk(Connect(), RequestFor(std::string(asset.path), "Accept-Encoding: gzip, deflate\r\n"));
+    EXPECT_THAT(packed, HasSubstr("Content-Encoding: gzip\r\n"));
+    EXPECT_EQ(Body(packed), asset.gzip);
+    EXPECT_GT(Body(answer).size(), 0u);
+    // The length of the original is at the end of a gzip file.
+    uint32_t original = 0;
+    std::memcpy(&original, asset.gzip.data() + asset.gzip.size() - 4, 4);
+    EXPECT_EQ(Body(answer).size(), original) << asset.path;
+  }
+}
+
+TEST_F(HttpServerTest, ThePageIsSmall) {
+  size_t bytes = 0;
+  for (const PageAsset& asset : PageAssets()) bytes += asset.gzip.size();
+  EXPECT_LT(bytes, 500u << 10);
+}
+
+TEST_F(HttpServerTest, WithoutAPageItSaysWhy) {
+  if (!PageAssets().empty()) GTEST_SKIP() << "built with the page";
+  StartServer();
+  EXPECT_THAT(Get("/"), HasSubstr("runs, without its page: " + std::string(PageMissingReason())));
 }
 
 TEST_F(HttpServerTest, IsReadOnly) {
@@ -216,7 +266,7 @@ TEST_F(HttpServerTest, NoPathReachesTheFileSystem) {
     EXPECT_THAT(answer, Not(StartsWith("HTTP/1.1 200 "))) << target;
   }
   // CivetWeb ends a path at a zero byte: what is left is "/".
-  EXPECT_THAT(Get("/%00/etc/passwd"), HasSubstr("tidemarkd 1.2.3: /metrics"));
+  EXPECT_EQ(Body(Get("/%00/etc/passwd")), Body(Get("/")));
 }
 
 TEST_F(HttpServerTest, AForeignHostNameIsRefused) {
@@ -252,6 +302,103 @@ TEST_F(HttpServerTest, ABodyIsNeverTakenForTheNextRequest) {
     const std::string answers = Talk(Connect(), outer + inner + RequestFor("/metrics"));
     EXPECT_THAT(answers, Not(HasSubstr("\"processes\""))) << method;
   }
+}
+
+TEST_F(HttpServerTest, StreamsASnapshotATick) {
+  PublishTwo();
+  StartServer();
+  const UniqueFd fd = Connect();
+  const std::string request = RequestFor("/api/v1/stream?omit_sites=true&max_steps=1");
+  ASSERT_EQ(send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  const std::string head = ReadUntil(fd, "\n\n");
+  EXPECT_THAT(head, HasSubstr("Content-Type: text/event-stream; charset=utf-8\r\n"));
+  EXPECT_THAT(head, HasSubstr("id: 1\ndata: {\"sequence\":\"1\""));
+  v1::Snapshot snapshot;
+  const size_t data = head.find("data: ") + 6;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(head.substr(data, head.size() - data - 2),
+                                                          &snapshot)
+                  .ok());
+  EXPECT_EQ(snapshot.processes_size(), 2);
+  EXPECT_EQ(snapshot.processes(0).sites_size(), 0);
+
+  NodeSnapshot next = testing::MakeNode(1);
+  next.sequence = 7;
+  hub_.Publish(testing::Share(std::move(next)));
+  EXPECT_THAT(ReadUntil(fd, "\n\n"), StartsWith("id: 7\ndata: {"));
+}
+
+TEST_F(HttpServerTest, StreamsAreFewAndLeaveRoomForTheOthers) {
+  PublishTwo();
+  StartServer();
+  std::vector<UniqueFd> streams;
+  const std::string request = RequestFor("/api/v1/stream?omit_sites=true");
+  for (int i = 0; i < HttpApi::kMostStreams; ++i) {
+    streams.push_back(Connect());
+    (void)!send(streams.back().get(), request.data(), request.size(), MSG_NOSIGNAL);
+    EXPECT_THAT(ReadUntil(streams.back(), "\n\n"), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_THAT(Get("/api/v1/stream"), StartsWith("HTTP/1.1 503 "));
+  const std::string metrics = Get("/metrics");
+  EXPECT_THAT(metrics, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(metrics, HasSubstr("tidemark_refused_requests_total{cause=\"busy\"} 1\n"));
+}
+
+TEST_F(HttpServerTest, StopEndsStreams) {
+  PublishTwo();
+  StartServer();
+  const UniqueFd fd = Connect();
+  const std::string request = RequestFor("/api/v1/stream?omit_sites=true");
+  (void)!send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL);
+  EXPECT_THAT(ReadUntil(fd, "\n\n"), StartsWith("HTTP/1.1 200 "));
+  server_->Stop();
+  char byte = 0;
+  EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 0);
+}
+
+TEST_F(HttpServerTest, QuestionsToThePastTakeTheFieldsOfTheRpc) {
+  PublishTwo();
+  StartServer();
+  EXPECT_THAT(Get("/api/v1/query_range?ranks=0&memory_classes=fw_live&include_marks=true"),
+              StartsWith("HTTP/1.1 503 "));  // no history here
+  EXPECT_THAT(Get("/api/v1/query_range?sites=1"), StartsWith("HTTP/1.1 400 "));
+  v1::DiffResponse diff;
+  const std::string answer = Get(
+      "/api/v1/diff?before.moment.name=load&after.moment.name=now&after.ranks=0&before.ranks=0");
+  ASSERT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(Body(answer), &diff).ok());
+  EXPECT_GT(diff.sites_size(), 0);
+  EXPECT_THAT(Get("/api/v1/diff?before.moment.name=yesterday"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Get("/api/v1/diff?before.pids=7"), StartsWith("HTTP/1.1 404 "));
+  const std::string file = Get("/api/v1/export?format=folded");
+  EXPECT_THAT(file, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(file, HasSubstr("Content-Disposition: attachment\r\n"));
+  EXPECT_THAT(Get("/api/v1/export?format=exe"), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST_F(HttpServerTest, RefusalsAreCountedByCause) {
+  PublishTwo();
+  StartServer();
+  // A path, a query and headers that are larger than any that is meant; a body; unknown methods.
+  EXPECT_THAT(Get("/" + std::string(9000, 'x')), Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_THAT(Get("/api/v1/snapshot?pid=" + std::string(9000, '1')),
+              Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_THAT(Talk(Connect(), RequestFor("/healthz", "X: " + std::string(9000, 'x') + "\r\n")),
+              Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_THAT(Talk(Connect(), RequestFor("/healthz", "", "BREW")), Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_THAT(Get("/etc/passwd"), StartsWith("HTTP/1.1 404 "));
+  const std::string metrics = Get("/metrics");
+  EXPECT_THAT(metrics, HasSubstr("tidemark_refused_requests_total{cause=\"bad_request\"} 5\n"));
+}
+
+TEST_F(HttpServerTest, ABodyIsNotWaitedFor) {
+  PublishTwo();
+  StartServer();
+  const std::string answer = Talk(Connect(),
+                                  "POST /api/v1/snapshot HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Content-Length: 1000000000\r\n\r\nstart");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
 }
 
 TEST_F(HttpServerTest, GarbageAndSilenceLeaveItAlive) {
@@ -339,7 +486,7 @@ class RemotePeerTest : public ::testing::Test {
  protected:
   HttpResponse Ask(const std::string& token, const std::string& authorization) {
     hub_.Publish(testing::Share(testing::MakeNode(1)));
-    HttpApi api(hub_, peers_, exporter_, counters_, "1", token, "0.0.0.0");
+    HttpApi api(hub_, peers_, past_, exporter_, counters_, "1", token, "0.0.0.0", false);
     return api.Handle({.method = "GET",
                        .path = "/api/v1/snapshot",
                        .query = "",
@@ -351,6 +498,7 @@ class RemotePeerTest : public ::testing::Test {
   }
   SnapshotHub hub_;
   PeerPolicy peers_{"tidemark-no-such-group"};
+  const HistoryCalls past_{hub_, nullptr};
   ServeCounters counters_;
   MetricsExporter exporter_{hub_, counters_, MetricsLevel::kBasic, "1"};
 };
