@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <future>
 
+#include "daemon/snapshot/revived_region.h"
 #include "daemon/version.h"
 
 namespace tidemark {
@@ -29,6 +30,7 @@ using std::chrono::steady_clock;
 // How long a snapshot waits for the devices' figures; they come within a millisecond or are late.
 constexpr std::chrono::milliseconds kFigurePatience{250};
 constexpr std::chrono::seconds kTick{1};
+constexpr std::chrono::milliseconds kBetweenTicks{100};  // at the least
 
 uint64_t ClockNs(clockid_t clock) {
   timespec now = {};
@@ -56,6 +58,12 @@ serve::ServerOptions ServerOptionsOf(const Config& config) {
   serve::ServerOptions options;
   options.api_socket = config.api_socket;
   options.api_group = config.api_group;
+  const serve::TlsPaths tls{config.tls_certificate, config.tls_key, config.tls_client_ca};
+  if (config.api_listen.enabled) {
+    options.api_tcp = {config.api_listen.address, config.api_listen.port, tls,
+                       config.api_beyond_loopback};
+  }
+  if (config.http_tls) options.http_tls = tls;
   options.http = config.http.enabled;
   options.http_address = config.http.address;
   options.http_port = config.http.port;
@@ -168,15 +176,31 @@ Result<void> Daemon::Open() {
     history_ =
         std::make_unique<History>(HistoryOptions{config_.state_directory, config_.history_bytes});
     history_reader_ = std::make_unique<HistoryReader>(
-        history_->path(), [history = history_.get()] { history->SuspectDamage(); });
+        history_->path(),
+        HistoryReader::Writer{[this] { history_->SuspectDamage(); },
+                              [this](auto deadline) { history_->Flush(deadline); }});
   }
   serve::ServerOptions serving = ServerOptionsOf(config_);
   serving.history = history_reader_.get();
+  OpenPostMortems();
+  serving.post_mortems = post_mortems_.get();
   server_ = std::make_unique<serve::Server>(hub_, *this, std::move(serving));
   const Result<void> served = server_->Start();
   if (!served.ok()) return served;
   busy_last_ = steady_clock::now();
   return {};
+}
+
+void Daemon::OpenPostMortems() {
+  PostMortemOptions options;
+  options.directory = std::filesystem::path(config_.state_directory) / "postmortem";
+  const std::filesystem::path regions = config_.state_directory + "/regions";
+  options.left_over = [regions] { return RevivedRegions(regions); };
+  // History lives until after the post-mortems have stopped.
+  options.written = [this](const ProcessKey& key, uint64_t unix_ns, const std::string& id) {
+    if (history_ != nullptr) history_->NotePostMortem(key, unix_ns, id);
+  };
+  post_mortems_ = std::make_unique<PostMortems>(std::move(options));
 }
 
 void Daemon::TellReady() {
@@ -216,6 +240,8 @@ void Daemon::Loop() {
         Tick();
       } else if (fd == agents_.epoll_fd()) {
         agents_.Pump();
+        // Who died is looked at while everything about it can still be had.
+        if (agents_.TakeDeaths() && steady_clock::now() - tick_began_ > kBetweenTicks) Tick();
       } else if (fd == mail_event_.get()) {
         RunMail();
       } else if (nvml_ != nullptr && fd == nvml_->event_fd()) {
@@ -285,6 +311,7 @@ void Daemon::Publish() {
   }
   if (regions_.lost() > 0) input.losses.push_back({"regions_not_kept", regions_.lost(), 0});
   TellHistory(&input);
+  TellPostMortems(&input);
   BpfSnapshot probes;
   if (bpf_ != nullptr) {
     WatchByBpf();
@@ -301,6 +328,7 @@ void Daemon::Publish() {
   const SnapshotHub::Pointer published = std::move(snapshot);
   hub_.Publish(published);
   if (history_ != nullptr) history_->Offer(published);
+  if (post_mortems_ != nullptr) post_mortems_->Offer(published);
   ::sd_notify(0, "WATCHDOG=1");
   if (options_.exit_when_idle.count() > 0 && Idle()) {
     spdlog::info("idle for {} s: good-bye", options_.exit_when_idle.count());
@@ -322,6 +350,14 @@ void Daemon::TellHistory(TickInput* input) const {
   lost("history_rows", state.lost_rows);
   lost("history_writes_failed", state.failed_writes);
   lost("history_damaged_files", state.set_aside);
+}
+
+void Daemon::TellPostMortems(TickInput* input) const {
+  if (post_mortems_ == nullptr) return;
+  const PostMortemState state = post_mortems_->state();
+  input->sources.push_back(
+      {"postmortem", state.reason.empty() ? "on" : "unavailable", state.reason});
+  if (state.lost > 0) input->losses.push_back({"postmortems_not_written", state.lost, 0});
 }
 
 // Beside an agent that holds CUPTI the kernel counts calls as a second witness; where none does,
@@ -346,7 +382,8 @@ void Daemon::KeepEnded() {
     const auto process = agents_.processes().find(pid);
     if (process == agents_.processes().end()) continue;
     const std::string name =
-        std::to_string(pid) + "-" + std::to_string(process->second.start_time_ticks);
+        std::to_string(pid) + "-" + std::to_string(process->second.start_time_ticks) + "-" +
+        std::to_string(process->second.uid);
     regions_.Keep(name, agents_.TakeRegion(pid));
     agents_.Forget(pid);
   }
@@ -438,6 +475,7 @@ void Daemon::Close() {
   scanner_.Stop();
   symbolizer_.Stop();
   regions_.Stop();
+  if (post_mortems_ != nullptr) post_mortems_->Stop();
   if (history_ != nullptr) history_->Stop();
 }
 

@@ -35,6 +35,7 @@
 #include "daemon/source/procfs/process_scanner.h"
 #include "daemon/store/history.h"
 #include "daemon/store/history_reader.h"
+#include "daemon/store/post_mortems.h"
 #include "daemon/store/region_store.h"
 
 namespace tidemark {
@@ -69,6 +70,8 @@ class Daemon : public serve::Control {
   void WatchByBpf();
   void KeepEnded();
   void TellHistory(TickInput* input) const;
+  void TellPostMortems(TickInput* input) const;
+  void OpenPostMortems();
   bool Idle();
   void TellReady();
   void RunMail();
@@ -88,6 +91,7 @@ class Daemon : public serve::Control {
   RegionStore regions_;
   std::unique_ptr<History> history_;               // null: none is kept
   std::unique_ptr<HistoryReader> history_reader_;  // null with it
+  std::unique_ptr<PostMortems> post_mortems_;
   SnapshotBuilder builder_;
   std::unique_ptr<serve::Server> server_;
 

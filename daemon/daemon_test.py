@@ -235,6 +235,169 @@ def a_second_daemon_on_the_same_socket_is_refused(folder):
     daemon.stop()
 
 
+def postmortem(daemon, *arguments):
+    answer = subprocess.run([BUILD / "bin/tidemark", "postmortem", "--json", "--socket",
+                             daemon.folder / "api.sock", *arguments],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return json.loads(answer.stdout) if answer.returncode == 0 else {"postmortems": []}
+
+
+def wait_for_postmortem(daemon, what, seconds=60):
+    """The first post-mortem in the list that fits, whole."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for summary in postmortem(daemon)["postmortems"]:
+            if what(summary):
+                return postmortem(daemon, summary["id"])
+        time.sleep(0.1)
+    raise AssertionError("no such post-mortem: " + (daemon.folder / "log").read_text()[-2000:])
+
+
+def blamed(grower):
+    site = grower["site"]
+    return site["frames"][site["blamed_frame"]]["function"]
+
+
+def a_killed_rank_leaves_a_post_mortem_that_names_the_grower(folder):
+    daemon = Daemon(folder)
+    job = start_job(folder, "--ranks", "2", "--steps", "100000", "--step-ms", "20", "--scenario",
+                    "one-rank", "--leak-rank", "1", "--leak-bytes", "32MiB")
+    try:
+        alive = daemon.wait_for(
+            lambda s: len(ranks(s, observed=True)) == 2 and all(
+                int(p.get("current_step", 0)) > 40 for p in ranks(s)) and ranks(s))
+        victim = [p["pid"] for p in alive if p["identity"]["rank"] == 1][0]
+        os.kill(victim, signal.SIGKILL)
+        killed_at = time.time()
+        found = wait_for_postmortem(daemon, lambda m: m["process"]["pid"] == victim)
+        print(f"written {found['summary']['unix_ns'] / 1e9 - killed_at:.3f} s after the death")
+        assert found["summary"]["cause"] == "signal", found["summary"]
+        assert found["summary"]["how"] == "killed by SIGKILL", found["summary"]
+        biggest = found["growers"][0]
+        assert biggest["process"]["pid"] == victim, biggest["process"]
+        assert biggest["memory_class"] == "fw_live", biggest
+        assert "KeepLossWithGraph" in blamed(biggest), blamed(biggest)
+        process = found["process"]
+        assert process["waterfalls"] and process["sites"] and process["phases"], process.keys()
+        assert int(process["steps"][-1]["step"]) >= 40
+        course = [s for s in found["series"] if s["memory_class"] == "fw_live"][0]["mean_bytes"]
+        assert int(course[-1]) > int(course[0]), course
+    finally:
+        end_job(job)
+        daemon.stop()
+
+
+def a_post_mortem_survives_a_daemon_that_is_killed_right_after(folder):
+    daemon = Daemon(folder)
+    job = start_job(folder, "--ranks", "1", "--steps", "100000", "--step-ms", "20", "--scenario",
+                    "one-rank", "--leak-rank", "0", "--leak-bytes", "32MiB")
+    try:
+        alive = daemon.wait_for(
+            lambda s: [p for p in ranks(s, observed=True) if int(p.get("current_step", 0)) > 40])
+        victim = alive[0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        end = time.monotonic() + 60
+        while not list(daemon.folder.glob(f"state/regions/{victim}-*.region")):
+            assert time.monotonic() < end, "the region was not kept"
+            time.sleep(0.01)
+        daemon.stop(signal.SIGKILL)
+        # The worst case: the daemon did not come as far as the post-mortem itself.
+        for written in daemon.folder.glob("state/postmortem/*"):
+            written.unlink()
+        daemon.start()
+        found = wait_for_postmortem(daemon, lambda m: m["process"]["pid"] == victim)
+        biggest = found["growers"][0]
+        assert biggest["process"]["rank"] == 0, biggest["process"]
+        assert "KeepLossWithGraph" in blamed(biggest), blamed(biggest)
+        # What is written stays, and is not written anew.
+        daemon.stop(signal.SIGKILL)
+        daemon.start()
+        again = wait_for_postmortem(daemon, lambda m: m["process"]["pid"] == victim)
+        assert again == found
+        assert len(postmortem(daemon)["postmortems"]) == 1
+    finally:
+        end_job(job)
+        daemon.stop()
+
+
+def a_device_out_of_memory_names_the_call_and_the_grower(folder):
+    os.environ["TIDEMARK_SIM_DEVICE_BYTES"] = "4GiB"
+    daemon = Daemon(folder)
+    job = start_job(folder, "--ranks", "2", "--steps", "100000", "--step-ms", "20", "--scenario",
+                    "oom", "--leak-bytes", "48MiB")
+    try:
+        found = wait_for_postmortem(
+            daemon, lambda m: m["cause"] == "device_out_of_memory" and "exited" in m["how"])
+        assert found["summary"]["process"]["rank"] == 0, found["summary"]
+        assert found["summary"]["how"].startswith("exited with status"), found["summary"]
+        call = found["failing_call"]
+        assert int(call["bytes"]) > 0 and (int(call["code"]) == 2 or
+                                           call["type"] == "out_of_memory"), call
+        biggest = found["growers"][0]
+        assert biggest["process"]["rank"] == 0, biggest["process"]
+        assert "KeepLossWithGraph" in blamed(biggest), blamed(biggest)
+        assert int(biggest["live_bytes"]) > 2 << 30, biggest["live_bytes"]
+    finally:
+        end_job(job)
+        daemon.stop()
+
+
+def a_host_out_of_memory_kill_is_told_from_other_kills(folder):
+    group = pathlib.Path(f"/sys/fs/cgroup/memory/tidemark-test-{os.getpid()}")
+    group.mkdir()
+    daemon = Daemon(folder)
+    job = None
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(512 << 20))
+        # Without swap the limit is a limit; a kernel without swap accounting lacks the file.
+        if (group / "memory.memsw.limit_in_bytes").exists():
+            (group / "memory.memsw.limit_in_bytes").write_text(str(512 << 20))
+        environment = dict(os.environ,
+                           TIDEMARK_AGENT_SOCKET=str(pathlib.Path(folder) / "agent.sock"),
+                           CUDA_INJECTION64_PATH=str(BUILD / "lib/libtidemark_cupti.so"))
+        job = subprocess.Popen(
+            ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh",
+             BUILD / "bin/simtrain", "--launcher", "torchrun", "--ranks", "1", "--steps", "100000",
+             "--step-ms", "100", "--scenario", "heap", "--leak-bytes", "8MiB"],
+            env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+        found = wait_for_postmortem(daemon, lambda m: m["cause"] == "oom_killer")
+        assert found["summary"]["how"] == "killed by the OOM killer", found["summary"]
+        biggest = found["growers"][0]
+        assert biggest["memory_class"] == "anon", biggest
+        assert biggest["process"]["rank"] == 0, biggest["process"]
+        assert int(biggest["live_bytes"]) > 100 << 20, biggest["live_bytes"]
+    finally:
+        if job is not None:
+            end_job(job)
+        daemon.stop()
+        while True:
+            try:
+                group.rmdir()
+                break
+            except OSError:  # until the last process has left it
+                time.sleep(0.1)
+
+
+def a_disk_that_cannot_be_written_costs_the_post_mortem_only(folder):
+    state = pathlib.Path(folder) / "state"
+    state.mkdir()
+    (state / "postmortem").write_text("in the way")
+    daemon = Daemon(folder)
+    job = start_job(folder, "--ranks", "1", "--steps", "100000", "--step-ms", "20")
+    try:
+        alive = daemon.wait_for(lambda s: ranks(s, observed=True))
+        os.kill(alive[0]["pid"], signal.SIGKILL)
+        told = daemon.wait_for(
+            lambda s: [f for f in s["sources"]
+                       if f["name"] == "postmortem" and f["state"] == "unavailable"] and s)
+        assert [x for x in told["losses"] if x["cause"] == "postmortems_not_written"], told["losses"]
+        assert [p for p in ranks(told) if p["liveness"] == "killed"]
+        assert postmortem(daemon)["postmortems"] == []
+    finally:
+        end_job(job)
+        daemon.stop()
+
+
 def a_config_error_names_file_line_and_key(folder):
     config = pathlib.Path(folder) / "bad.yaml"
     config.write_text("job: x\nhttp:\n  listne: off\n")

@@ -95,12 +95,14 @@ Complaint SetHistory(const YAML::Node& node, Config* config) {
   return complaint;
 }
 
-Complaint SetListen(const YAML::Node& node, Config* config) {
-  const Result<HttpListen> listen =
-      node.IsScalar() ? ParseHttpListen(node.Scalar()) : ParseHttpListen("");
-  if (!listen.ok()) return "must be ADDRESS:PORT or off";
-  config->http = *listen;
-  return {};
+Setter Listen(HttpListen Config::*field) {
+  return [field](const YAML::Node& node, Config* config) -> Complaint {
+    const Result<HttpListen> listen =
+        node.IsScalar() ? ParseHttpListen(node.Scalar()) : ParseHttpListen("");
+    if (!listen.ok()) return "must be ADDRESS:PORT or off";
+    config->*field = *listen;
+    return {};
+  };
 }
 
 Complaint SetKeepFor(const YAML::Node& node, Config* config) {
@@ -144,10 +146,16 @@ const std::map<std::string, Setter>& Keys() {
       {"agent.sampling_interval", Bytes(&Config::sampling_interval_bytes)},
       {"api.socket", Text(&Config::api_socket)},
       {"api.group", Text(&Config::api_group)},
-      {"http.listen", SetListen},
+      {"api.listen", Listen(&Config::api_listen)},
+      {"api.beyond_loopback", Flag(&Config::api_beyond_loopback)},
+      {"http.listen", Listen(&Config::http)},
+      {"http.tls", Flag(&Config::http_tls)},
       {"http.beyond_loopback", Flag(&Config::http_beyond_loopback)},
       {"http.token_file", Text(&Config::http_token_file)},
       {"metrics.level", Choice(&Config::metrics_level, {"basic", "full"})},
+      {"tls.certificate", Text(&Config::tls_certificate)},
+      {"tls.key", Text(&Config::tls_key)},
+      {"tls.client_ca", Text(&Config::tls_client_ca)},
       {"state.directory", Text(&Config::state_directory)},
       {"state.regions", Bytes(&Config::keep_regions_bytes)},
       {"state.history", SetHistory},
@@ -192,6 +200,21 @@ Result<void> ReadMap(const YAML::Node& map, const std::string& prefix, const std
     if (!entry.second.IsMap()) return At(file, mark, key, "must hold keys of its own");
     const Result<void> read = ReadMap(entry.second, key + ".", file, config);
     if (!read.ok()) return read;
+  }
+  return {};
+}
+
+// What no single key shows.
+Result<void> CheckTls(const YAML::Node& root, const std::string& file, const Config& config) {
+  const std::string* const paths[] = {&config.tls_certificate, &config.tls_key,
+                                      &config.tls_client_ca};
+  const auto given = std::ranges::count_if(paths, [](const auto* path) { return !path->empty(); });
+  if (given != 0 && given != 3) {
+    return At(file, root["tls"].Mark(), "tls", "certificate, key and client_ca go together");
+  }
+  if (config.http_tls && given == 0) {
+    return At(file, root["http"]["tls"].Mark(), "http.tls",
+              "needs tls.certificate, tls.key and tls.client_ca");
   }
   return {};
 }
@@ -245,7 +268,8 @@ Result<void> ReadConfigText(const std::string& text, const std::string& name, Co
     const YAML::Node root = YAML::Load(text);
     if (root.IsNull()) return {};
     if (!root.IsMap()) return At(name, root.Mark(), "", "must be a map of keys");
-    return ReadMap(root, "", name, config);
+    if (const Result<void> read = ReadMap(root, "", name, config); !read) return read;
+    return CheckTls(root, name, *config);
   } catch (const YAML::Exception& problem) {
     return At(name, problem.mark, "", problem.msg);
   }

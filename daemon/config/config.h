@@ -29,11 +29,19 @@ struct Config {
 
   std::string api_socket = "/run/tidemark/api.sock";
   std::string api_group = "tidemark";
+  HttpListen api_listen{false, "", 9471};  // gRPC over TCP
+  bool api_beyond_loopback = false;
 
   HttpListen http;
   bool http_beyond_loopback = false;
+  bool http_tls = false;
   std::string http_token_file;
   std::string metrics_level = "basic";
+
+  // All three or none.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_client_ca;
 
   std::string state_directory = "/var/lib/tidemark";
   uint32_t keep_ended_processes = 64;

@@ -177,26 +177,27 @@ void ProcessLedger::Update(const RegionCopy& region, const RegionChanges& change
 
 std::array<BytesAndCount, wire::kMomentCount> ProcessLedger::AtMoments(const RegionCopy& region,
                                                                        const wire::SiteRow& row,
-                                                                       bool* saved_any) const {
-  *saved_any = false;
+                                                                       uint8_t* may_move) const {
+  *may_move = 0;
   std::array<BytesAndCount, wire::kMomentCount> at = {};
   for (uint32_t m = 0; m < wire::kMomentCount; ++m) {
+    const auto bit = static_cast<uint8_t>(1u << m);
     uint32_t epoch = region.header.moment_epoch[m];
     if (m == static_cast<uint32_t>(wire::Moment::kPeak)) {
       if (row.peak_group >= region.peak_groups.size()) {
-        *saved_any = *saved_any || row.peak_group < wire::kMaxPeakGroups;  // still to be read
+        if (row.peak_group < wire::kMaxPeakGroups) *may_move |= bit;  // still to be read
         continue;
       }
       epoch = region.peak_groups[row.peak_group].peak_epoch;
     }
     if (epoch == 0) {
-      *saved_any = true;  // the moment has not come yet: it will change what is shown
+      *may_move |= bit;  // the moment has not come yet: it will change what is shown
       continue;
     }
     // A site that saved for a later moment than the epoch we read changed in between: what it saved
     // is nearer to the truth than what it holds now.
     const bool saved = static_cast<int32_t>(row.moment_epoch[m] - epoch) >= 0;
-    *saved_any = *saved_any || saved;
+    if (saved) *may_move |= bit;
     at[m] = saved ? BytesAndCount{row.moment_bytes[m], row.moment_count[m]}
                   : BytesAndCount{row.live_bytes, row.live_count};
   }
@@ -206,7 +207,7 @@ std::array<BytesAndCount, wire::kMomentCount> ProcessLedger::AtMoments(const Reg
 std::shared_ptr<const SiteView> ProcessLedger::MakeView(const RegionCopy& region,
                                                         const wire::SiteRow& row,
                                                         std::shared_ptr<const SiteInfo> info,
-                                                        bool* at_saved) const {
+                                                        uint8_t* may_move) const {
   if (row.totals_row >= region.totals.size()) return nullptr;
   const wire::TotalsRow& totals = region.totals[row.totals_row];
   const auto words = tidemark::ClassOf(totals.layer, totals.kind);
@@ -218,7 +219,7 @@ std::shared_ptr<const SiteView> ProcessLedger::MakeView(const RegionCopy& region
   view->device = OnDevice(view->memory_class) ? devices_.ToNode(totals.device) : -1;
   view->estimated = (row.flags & wire::kSiteSampled) != 0;
   view->live = {row.live_bytes, row.live_count};
-  view->at = AtMoments(region, row, at_saved);
+  view->at = AtMoments(region, row, may_move);
   view->allocated_bytes = row.allocated_bytes;
   view->freed_bytes = row.freed_bytes;
   view->allocated_count = row.allocated_count;
@@ -251,6 +252,19 @@ void ProcessLedger::NameSites(const RegionCopy& region) {
   }
 }
 
+uint8_t ProcessLedger::MovedMoments(const RegionCopy& region) {
+  std::vector<uint32_t> epochs;
+  for (const wire::PeakGroupRow& row : region.peak_groups) epochs.push_back(row.peak_epoch);
+  uint8_t moved = 0;
+  if (epochs != peak_epochs_) moved |= 1u << static_cast<uint32_t>(wire::Moment::kPeak);
+  for (uint32_t m = 0; m < wire::kMomentCount; ++m) {
+    if (region.header.moment_epoch[m] != moment_epochs_[m]) moved |= static_cast<uint8_t>(1u << m);
+    moment_epochs_[m] = region.header.moment_epoch[m];
+  }
+  peak_epochs_ = std::move(epochs);
+  return moved;
+}
+
 void ProcessLedger::UpdateSites(const RegionCopy& region, const std::vector<uint32_t>& changed) {
   static const auto kNoFrames = std::make_shared<const SiteInfo>(SiteInfo{1, {}, 0, false, {}});
   NameSites(region);
@@ -273,14 +287,15 @@ void ProcessLedger::UpdateSites(const RegionCopy& region, const std::vector<uint
     }
   }
   bool list_changed = false;
+  const uint8_t moved = MovedMoments(region);
   for (size_t i = 0; i < sites_.size(); ++i) {
     Site& site = sites_[i];
-    if (!site.changed && !site.at_saved) continue;
+    if (!site.changed && (site.may_move & moved) == 0) continue;
     if (site.info == nullptr) continue;
     const wire::SiteRow& row = region.sites[i];
     if (!site.changed) {
       // A moment may have passed since: what an unchanged site held then is what it holds now.
-      const auto at = AtMoments(region, row, &site.at_saved);
+      const auto at = AtMoments(region, row, &site.may_move);
       const auto same = [](const BytesAndCount& a, const BytesAndCount& b) {
         return a.bytes == b.bytes && a.count == b.count;
       };
@@ -288,7 +303,7 @@ void ProcessLedger::UpdateSites(const RegionCopy& region, const std::vector<uint
         continue;
       }
     }
-    site.view = MakeView(region, row, site.info, &site.at_saved);
+    site.view = MakeView(region, row, site.info, &site.may_move);
     site.changed = false;
     list_changed = true;
   }

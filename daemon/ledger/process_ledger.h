@@ -67,18 +67,20 @@ class ProcessLedger : public detect::SiteTable {
   void UpdateEvents(const RegionCopy& region, const std::vector<wire::EventRow>& events);
   std::array<BytesAndCount, wire::kMomentCount> AtMoments(const RegionCopy& region,
                                                           const wire::SiteRow& row,
-                                                          bool* saved_any) const;
+                                                          uint8_t* may_move) const;
   std::shared_ptr<const SiteView> MakeView(const RegionCopy& region, const wire::SiteRow& row,
                                            std::shared_ptr<const SiteInfo> info,
-                                           bool* at_saved) const;
+                                           uint8_t* may_move) const;
   void NameSites(const RegionCopy& region);
+  // Moments that came or moved on since the last call, a bit each.
+  uint8_t MovedMoments(const RegionCopy& region);
 
   struct Site {
     std::shared_ptr<const SiteInfo> info;
     std::shared_ptr<const SiteView> view;  // null: never allocated from
     bool pending = false;                  // a name may get better
     bool changed = false;
-    bool at_saved = false;  // the row says what it held at a moment that may move on
+    uint8_t may_move = 0;  // by wire::Moment: moving on, it changes what an unchanged row means
   };
 
   const pid_t pid_;
@@ -91,6 +93,8 @@ class ProcessLedger : public detect::SiteTable {
   std::vector<detect::StepPoint> new_steps_;
   std::deque<EventView> events_;
   std::array<uint64_t, 16> event_counts_ = {};
+  std::vector<uint32_t> peak_epochs_;  // by peak group
+  std::array<uint32_t, wire::kMomentCount> moment_epochs_ = {};
   uint64_t names_answered_ = 0;
   size_t pending_sites_ = 0;
   int64_t named_bytes_ = 0;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server_posix.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 
 #include "daemon/serve/freshness.h"
 #include "daemon/serve/grpc_service.h"
+#include "daemon/serve/ip_address.h"
 #include "daemon/serve/unix_listener.h"
 
 namespace tidemark::serve {
@@ -22,6 +24,8 @@ constexpr int kMaxResponseBytes = 512 << 20;
 constexpr int kMaxStreamsOfConnection = 32;
 constexpr int kIdleConnectionMs = 5 * 60 * 1000;  // also what a silent stranger gets
 constexpr std::chrono::milliseconds kGrace{500};
+constexpr int kHandshakeMs = 10 * 1000;
+constexpr unsigned kLookForNewFilesSeconds = 1;
 
 void EnableReflectionOnce() {
   static std::once_flag once;
@@ -29,21 +33,54 @@ void EnableReflectionOnce() {
   grpc::EnableDefaultHealthCheckService(true);
 }
 
+std::shared_ptr<grpc::ServerCredentials> CredentialsFor(const TlsPaths& tls) {
+  if (!tls.enabled()) return grpc::InsecureServerCredentials();
+  namespace experimental = grpc::experimental;
+  experimental::TlsServerCredentialsOptions options(
+      std::make_shared<experimental::FileWatcherCertificateProvider>(
+          tls.key, tls.certificate, tls.client_ca, kLookForNewFilesSeconds));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return experimental::TlsServerCredentials(options);
+}
+
+Result<void> CheckTcp(const GrpcTcp& tcp) {
+  const std::string tried = "serve gRPC on " + HostAndPort(tcp.address, tcp.port);
+  if (!IsIpAddress(tcp.address)) {
+    return Error{tried, "that is no IP address and port", "for example 0.0.0.0:9471"};
+  }
+  if (tcp.tls.enabled()) return CheckTlsFiles(tcp.tls);
+  if (IsLoopback(tcp.address) || tcp.beyond_loopback) return {};
+  return Error{tried, "plain gRPC beyond loopback is off",
+               "set tls.certificate, tls.key and tls.client_ca, or allow it explicitly "
+               "(api.beyond_loopback: true)"};
+}
+
 }  // namespace
 
 class GrpcServer::Impl {
  public:
   Impl(const SnapshotHub& hub, Control& control, const PeerPolicy& peers, const HistoryCalls& past,
-       ServeCounters& counters, const std::string& path, DaemonInfo info)
+       ServeCounters& counters, const std::string& path, const GrpcTcp& tcp, DaemonInfo info)
       : hub_(hub),
         views_(std::move(info)),
         watches_(views_),
-        service_(hub, control, peers, past, counters, views_, watches_),
+        tcp_(tcp),
+        service_(hub, control, peers, past, counters, views_, watches_, tcp),
         listener_(path, peers, counters) {}
 
   Result<void> Start() {
     EnableReflectionOnce();
     grpc::ServerBuilder builder;
+    if (!tcp_.address.empty()) {
+      if (const auto checked = CheckTcp(tcp_); !checked) return checked.error();
+      builder.AddListeningPort(HostAndPort(tcp_.address, tcp_.port), CredentialsFor(tcp_.tls),
+                               &tcp_port_);
+    }
+    // Two daemons on one port would answer by turns.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
     builder.SetMaxSendMessageSize(kMaxResponseBytes);
@@ -54,7 +91,13 @@ class GrpcServer::Impl {
     builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 2);
     builder.SetResourceQuota(grpc::ResourceQuota("tidemark").SetMaxThreads(8));
     server_ = builder.BuildAndStart();
+    if (!server_ && !tcp_.address.empty()) {
+      return Error{"serve gRPC on " + HostAndPort(tcp_.address, tcp_.port),
+                   "the address is in use or not ours",
+                   "stop what listens there, or set another api.listen"};
+    }
     if (!server_) return Error{"start gRPC", "the library refused the server", ""};
+    service_.SetTcpPort(static_cast<uint16_t>(tcp_port_));
     SetServing(false);
     const Result<void> listening = listener_.Start(
         [this](UniqueFd fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd.Release()); });
@@ -65,6 +108,8 @@ class GrpcServer::Impl {
     watcher_ = std::thread([this] { Watch(); });
     return {};
   }
+
+  int tcp_port() const { return tcp_port_; }
 
   // No connection may arrive once the server shuts down, so the listener goes first.
   void Stop() {
@@ -105,6 +150,8 @@ class GrpcServer::Impl {
   const SnapshotHub& hub_;
   SnapshotViews views_;
   WatchList watches_;
+  const GrpcTcp tcp_;
+  int tcp_port_ = 0;
   GrpcService service_;
   std::unique_ptr<grpc::Server> server_;
   UnixListener listener_;
@@ -114,18 +161,22 @@ class GrpcServer::Impl {
 };
 
 GrpcServer::GrpcServer(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
-                       const HistoryCalls& past, ServeCounters& counters, std::string socket_path)
+                       const HistoryCalls& past, ServeCounters& counters, std::string socket_path,
+                       GrpcTcp tcp)
     : hub_(hub),
       control_(control),
       peers_(peers),
       past_(past),
       counters_(counters),
-      socket_path_(std::move(socket_path)) {}
+      socket_path_(std::move(socket_path)),
+      tcp_(std::move(tcp)) {}
+
+int GrpcServer::tcp_port() const { return impl_ ? impl_->tcp_port() : 0; }
 
 GrpcServer::~GrpcServer() { Stop(); }
 
 Result<void> GrpcServer::Start(const std::string& version, const std::string& metrics_url) {
-  auto impl = std::make_unique<Impl>(hub_, control_, peers_, past_, counters_, socket_path_,
+  auto impl = std::make_unique<Impl>(hub_, control_, peers_, past_, counters_, socket_path_, tcp_,
                                      DaemonInfo{version, metrics_url});
   if (const Result<void> started = impl->Start(); !started) return started.error();
   impl_ = std::move(impl);

@@ -35,6 +35,28 @@ std::optional<int> DescriptorOf(const std::string& peer) {
   return fd;
 }
 
+struct TcpPeer {
+  std::string address;
+  uint16_t port = 0;
+};
+
+// gRPC writes "ipv4:127.0.0.1:4711" and "ipv6:%5B::1%5D:4711".
+std::optional<TcpPeer> TcpPeerOf(std::string_view peer) {
+  if (!peer.starts_with("ipv4:") && !peer.starts_with("ipv6:")) return std::nullopt;
+  peer.remove_prefix(5);
+  const size_t colon = peer.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view address = peer.substr(0, colon);
+  if (address.starts_with("%5B") && address.ends_with("%5D")) {
+    address = address.substr(3, address.size() - 6);
+  }
+  TcpPeer found{std::string(address)};
+  const auto [end, error] =
+      std::from_chars(peer.data() + colon + 1, peer.data() + peer.size(), found.port);
+  if (error != std::errc() || end != peer.data() + peer.size()) return std::nullopt;
+  return found;
+}
+
 // What the caller allows, on the clock that does not jump.
 std::chrono::steady_clock::time_point DeadlineOf(const grpc::CallbackServerContext& context) {
   const auto left = context.deadline() - std::chrono::system_clock::now();
@@ -83,14 +105,27 @@ bool Parse(const grpc::ByteBuffer& bytes, v1::GetSnapshotRequest* request) {
 // peer, even when it has hung up already.
 Result<Viewer> GrpcService::Admit(const grpc::CallbackServerContext& context) {
   counters_.grpc_requests.fetch_add(1, std::memory_order_relaxed);
-  const std::optional<int> fd = DescriptorOf(context.peer());
-  if (!fd) return Error{"find out who connected", "no socket of ours: " + context.peer(), ""};
-  return peers_.OfUnixSocket(*fd);
+  const std::string peer = context.peer();
+  if (const std::optional<int> fd = DescriptorOf(peer)) return peers_.OfUnixSocket(*fd);
+  // Behind TLS nobody gets here without a certificate that the clients' CA signed.
+  const Viewer anybody{.sees_all = true, .remote = true};
+  if (tcp_.tls.enabled()) return anybody;
+  const std::optional<TcpPeer> tcp = TcpPeerOf(peer);
+  if (!tcp) return Error{"find out who connected", "no connection of ours: " + peer, ""};
+  if (const auto local = peers_.OfTcp(tcp->address, tcp->port, tcp_port_)) return *local;
+  if (tcp_.beyond_loopback) return anybody;
+  return Error{"find out who connected", "the kernel does not know the owner of " + peer,
+               "ask on the daemon's socket"};
 }
 
 Status GrpcService::Refuse(Refusal cause, StatusCode code, const std::string& message) {
   counters_.Refuse(cause);
   return {code, message};
+}
+
+Status GrpcService::RefuseRemote() {
+  return Refuse(Refusal::kNotYours, StatusCode::PERMISSION_DENIED,
+                "from another machine one only reads; ask on the node itself");
 }
 
 Status GrpcService::MayTouch(const Viewer& viewer, pid_t pid) {
@@ -213,6 +248,7 @@ grpc::ServerUnaryReactor* GrpcService::Detach(grpc::CallbackServerContext* conte
     return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
                                       viewer.error().ToString()));
   }
+  if (viewer->remote) return FinishWith(context, RefuseRemote());
   if (request->all() == (request->pid() != 0)) {
     return FinishWith(context, Refuse(Refusal::kBadRequest, StatusCode::INVALID_ARGUMENT,
                                       "give either pid or all"));
@@ -248,6 +284,7 @@ grpc::ServerUnaryReactor* GrpcService::ReleaseGpu(grpc::CallbackServerContext* c
     return FinishWith(context, Refuse(Refusal::kUnknownPeer, StatusCode::UNAUTHENTICATED,
                                       viewer.error().ToString()));
   }
+  if (viewer->remote) return FinishWith(context, RefuseRemote());
   if (!viewer->sees_all) {
     return FinishWith(context, Refuse(Refusal::kNotYours, StatusCode::PERMISSION_DENIED,
                                       "only root and members of the daemon's group may close the "
@@ -333,6 +370,22 @@ grpc::ServerWriteReactor<v1::ExportChunk>* GrpcService::Export(grpc::CallbackSer
                           "too many requests wait already; try again in a second"));
   }
   return stream;
+}
+
+grpc::ServerUnaryReactor* GrpcService::ListPostmortems(grpc::CallbackServerContext* context,
+                                                       const v1::ListPostmortemsRequest*,
+                                                       v1::ListPostmortemsResponse* response) {
+  return AskPast(context, [this, response](const Viewer& viewer, auto) {
+    return past_.ListPostmortems(viewer, response);
+  });
+}
+
+grpc::ServerUnaryReactor* GrpcService::GetPostmortem(grpc::CallbackServerContext* context,
+                                                     const v1::GetPostmortemRequest* request,
+                                                     v1::Postmortem* response) {
+  return AskPast(context, [this, request, response](const Viewer& viewer, auto) {
+    return past_.GetPostmortem(request->id(), viewer, response);
+  });
 }
 
 }  // namespace tidemark::serve

@@ -6,6 +6,7 @@
 
 #include "daemon/serve/control.h"
 #include "daemon/serve/control_queue.h"
+#include "daemon/serve/grpc_tcp.h"
 #include "daemon/serve/history_calls.h"
 #include "daemon/serve/peer.h"
 #include "daemon/serve/serve_counters.h"
@@ -19,7 +20,10 @@ using GrpcServiceBase = v1::Tidemark::WithRawCallbackMethod_GetSnapshot<
     v1::Tidemark::WithRawCallbackMethod_WatchSnapshots<v1::Tidemark::WithCallbackMethod_ListHolders<
         v1::Tidemark::WithCallbackMethod_Detach<v1::Tidemark::WithCallbackMethod_ReleaseGpu<
             v1::Tidemark::WithCallbackMethod_QueryRange<v1::Tidemark::WithCallbackMethod_Diff<
-                v1::Tidemark::WithCallbackMethod_Export<v1::Tidemark::Service>>>>>>>>;
+                v1::Tidemark::WithCallbackMethod_Export<
+                    v1::Tidemark::WithCallbackMethod_ListPostmortems<
+                        v1::Tidemark::WithCallbackMethod_GetPostmortem<
+                            v1::Tidemark::Service>>>>>>>>>>;
 
 class GrpcService final : public GrpcServiceBase {
  public:
@@ -28,14 +32,18 @@ class GrpcService final : public GrpcServiceBase {
 
   GrpcService(const SnapshotHub& hub, Control& control, const PeerPolicy& peers,
               const HistoryCalls& past, ServeCounters& counters, SnapshotViews& views,
-              WatchList& watches)
+              WatchList& watches, const GrpcTcp& tcp)
       : hub_(hub),
         control_(control),
         peers_(peers),
         past_(past),
         counters_(counters),
         views_(views),
-        watches_(watches) {}
+        watches_(watches),
+        tcp_(tcp) {}
+
+  // Before the first request.
+  void SetTcpPort(uint16_t port) { tcp_port_ = port; }
 
   grpc::ServerUnaryReactor* GetSnapshot(grpc::CallbackServerContext* context,
                                         const grpc::ByteBuffer* request,
@@ -59,11 +67,18 @@ class GrpcService final : public GrpcServiceBase {
                                  v1::DiffResponse* response) override;
   grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
                                                     const v1::ExportRequest* request) override;
+  grpc::ServerUnaryReactor* ListPostmortems(grpc::CallbackServerContext* context,
+                                            const v1::ListPostmortemsRequest* request,
+                                            v1::ListPostmortemsResponse* response) override;
+  grpc::ServerUnaryReactor* GetPostmortem(grpc::CallbackServerContext* context,
+                                          const v1::GetPostmortemRequest* request,
+                                          v1::Postmortem* response) override;
 
  private:
   // Counts the request and finds out who sent it.
   Result<Viewer> Admit(const grpc::CallbackServerContext& context);
   grpc::Status Refuse(Refusal cause, grpc::StatusCode code, const std::string& message);
+  grpc::Status RefuseRemote();
   // OK when `viewer` may act on `pid`.
   grpc::Status MayTouch(const Viewer& viewer, pid_t pid);
   // Runs `act` on the queue and finishes the call with what it returns.
@@ -82,6 +97,8 @@ class GrpcService final : public GrpcServiceBase {
   ServeCounters& counters_;
   SnapshotViews& views_;
   WatchList& watches_;
+  const GrpcTcp tcp_;
+  uint16_t tcp_port_ = 0;
   ControlQueue queue_;       // acts: within a second each
   ControlQueue past_queue_;  // questions to the past, which may take as long as their callers wait
 };

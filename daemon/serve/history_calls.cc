@@ -143,6 +143,7 @@ v1::QueryRangeRequest RangeOf(const v1::ExportRequest& request, const char* alig
   range.set_training_job(request.training_job());
   range.set_align(align);
   range.set_max_points(HistoryReader::kMostPoints);
+  range.set_fresh(true);
   return range;
 }
 

@@ -15,7 +15,13 @@ namespace tidemark::v1 {
 class DiffRequest;
 class DiffResponse;
 class ExportRequest;
+class ListPostmortemsResponse;
+class Postmortem;
 }  // namespace tidemark::v1
+
+namespace tidemark {
+class PostMortems;
+}
 
 namespace tidemark::serve {
 
@@ -26,9 +32,10 @@ class HistoryCalls {
   static constexpr size_t kMostFileBytes = 256 << 20;
   static constexpr size_t kMostPointsOfFile = 4'000'000;
 
-  // `history` may be null: the daemon keeps none. Both outlive this.
-  HistoryCalls(const SnapshotHub& hub, const HistoryReader* history)
-      : hub_(hub), history_(history) {}
+  // `history` and `post_mortems` may be null: the daemon keeps none. All outlive this.
+  HistoryCalls(const SnapshotHub& hub, const HistoryReader* history,
+               const PostMortems* post_mortems = nullptr)
+      : hub_(hub), history_(history), post_mortems_(post_mortems) {}
 
   QueryStatus QueryRange(const v1::QueryRangeRequest& request, const Viewer& viewer,
                          std::chrono::steady_clock::time_point deadline,
@@ -39,9 +46,14 @@ class HistoryCalls {
   QueryStatus Export(const v1::ExportRequest& request, const Viewer& viewer,
                      std::chrono::steady_clock::time_point deadline, std::string* file) const;
 
+  QueryStatus ListPostmortems(const Viewer& viewer, v1::ListPostmortemsResponse* out) const;
+  QueryStatus GetPostmortem(const std::string& id, const Viewer& viewer,
+                            v1::Postmortem* out) const;
+
  private:
   const SnapshotHub& hub_;
   const HistoryReader* const history_;
+  const PostMortems* const post_mortems_;
 };
 
 }  // namespace tidemark::serve

@@ -11,6 +11,7 @@
 
 #include "daemon/serve/freshness.h"
 #include "daemon/serve/http_query.h"
+#include "daemon/serve/ip_address.h"
 #include "daemon/serve/page_assets.h"
 #include "daemon/serve/snapshot_views.h"
 #include "daemon/serve/utf8.h"
@@ -131,9 +132,8 @@ std::string SecurityHeaders(bool page) {
          "Referrer-Policy: no-referrer\r\n";
 }
 
-std::string MetricsUrlOf(const std::string& address, int port) {
-  const bool v6 = address.find(':') != std::string::npos;
-  return "http://" + (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port) + "/metrics";
+std::string MetricsUrlOf(const std::string& address, int port, bool tls) {
+  return (tls ? "https://" : "http://") + HostAndPort(address, port) + "/metrics";
 }
 
 HttpResponse HttpApi::Refuse(Refusal cause, int status, const std::string& why) {
@@ -208,6 +208,7 @@ HttpResponse HttpApi::Health() const {
 }
 
 std::optional<Viewer> HttpApi::Admit(const HttpRequest& request, HttpResponse* refused) {
+  if (tls_) return Viewer{.sees_all = true, .remote = true};
   if (TokenMatches(request.authorization, token_)) return Viewer{.sees_all = true};
   const auto local = peers_.OfTcp(request.remote_address, request.remote_port, request.local_port);
   if (local && IsOwnHost(request.host)) return local;
@@ -248,7 +249,7 @@ HttpResponse HttpApi::Snapshot(const HttpRequest& request, const Viewer& viewer)
   const SnapshotHub::Pointer latest = hub_.Latest();
   if (!latest) return JsonError(503, "the first snapshot is not done yet");
   v1::Snapshot message;
-  BuildView(*latest, *options, viewer, {version_, MetricsUrlOf(address_, request.local_port)},
+  BuildView(*latest, *options, viewer, {version_, MetricsUrlOf(address_, request.local_port, tls_)},
             &message);
   return JsonAnswer(message);
 }
@@ -277,7 +278,7 @@ HttpResponse HttpApi::Stream(const HttpRequest& request, const Viewer& viewer) {
       if (!next) continue;
       sequence = next->sequence;
       v1::Snapshot message;
-      BuildView(*next, options, viewer, {version_, MetricsUrlOf(address_, port)}, &message);
+      BuildView(*next, options, viewer, {version_, MetricsUrlOf(address_, port, tls_)}, &message);
       return "id: " + std::to_string(sequence) + "\ndata: " + ToJson(message) + "\n\n";
     }
     return ": no tick\n\n";

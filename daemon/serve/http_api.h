@@ -53,10 +53,11 @@ class HttpApi {
   // Each holds one of the server's threads; a page that gets none asks again instead.
   static constexpr int kMostStreams = 8;
 
-  // `token` empty: no remote peer may read JSON. `address` is what the server listens on.
+  // `token` empty: no remote peer may read JSON. `address` is what the server listens on. With
+  // `tls` nobody gets here without a certificate that the clients' CA signed.
   HttpApi(const SnapshotHub& hub, const PeerPolicy& peers, const HistoryCalls& past,
           const MetricsExporter& exporter, ServeCounters& counters, std::string version,
-          std::string token, std::string address)
+          std::string token, std::string address, bool tls)
       : hub_(hub),
         peers_(peers),
         past_(past),
@@ -64,7 +65,8 @@ class HttpApi {
         counters_(counters),
         version_(std::move(version)),
         token_(std::move(token)),
-        address_(std::move(address)) {}
+        address_(std::move(address)),
+        tls_(tls) {}
 
   HttpResponse Handle(const HttpRequest& request);
 
@@ -97,12 +99,13 @@ class HttpApi {
   const std::string version_;
   const std::string token_;
   const std::string address_;
+  const bool tls_;
   std::atomic<int> streams_ = 0;
   std::atomic<bool> closing_ = false;
 };
 
-// "http://127.0.0.1:9470/metrics".
-std::string MetricsUrlOf(const std::string& address, int port);
+// "http://127.0.0.1:9470/metrics", with `tls` "https://...".
+std::string MetricsUrlOf(const std::string& address, int port, bool tls);
 
 // Sent with every answer; the page's files may load each other, everything else nothing.
 std::string SecurityHeaders(bool page);

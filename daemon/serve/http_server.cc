@@ -11,6 +11,9 @@
 #include <string_view>
 
 #include "base/unique_fd.h"
+#include "daemon/serve/ip_address.h"
+
+extern "C" int tidemark_civetweb_tls();  // civetweb_tls/libssl.cc
 
 namespace tidemark::serve {
 namespace {
@@ -120,9 +123,7 @@ int OnRequest(mg_connection* connection) {
 int OnError(mg_connection* connection, int status, const char*) {
   const mg_request_info* info = mg_get_request_info(connection);
   auto* server = static_cast<HttpServer*>(info->user_data);
-  server->api().CountRefusal(status == 413 || status == 414 ? Refusal::kTooLarge
-                             : status == 408                ? Refusal::kSlowOrGone
-                                                            : Refusal::kBadRequest);
+  server->api().CountRefusal(status == 408 ? Refusal::kSlowOrGone : Refusal::kBadRequest);
   Write(connection, HeadOf(status, false) +
                         "Cache-Control: no-store\r\nContent-Length: 0\r\nConnection: "
                         "close\r\n\r\n");
@@ -131,17 +132,10 @@ int OnError(mg_connection* connection, int status, const char*) {
 
 int Silent(const mg_connection*, const char*) { return 1; }
 
-bool IsLoopback(const std::string& address) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  return inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
-bool IsAddress(const std::string& address) {
-  in6_addr any{};
-  return inet_pton(AF_INET, address.c_str(), &any) == 1 ||
-         inet_pton(AF_INET6, address.c_str(), &any) == 1;
+// CivetWeb asks once when it starts and once when it ends; the context stays ours.
+int OnTlsContext(void** context, void* user_data) {
+  if (*context == nullptr) *context = static_cast<HttpServer*>(user_data)->tls()->Entry();
+  return 1;
 }
 
 void Knock(const std::string& address, int port) {
@@ -165,10 +159,11 @@ void Knock(const std::string& address, int port) {
 
 }  // namespace
 
-Result<void> HttpServer::Start(const std::string& address, int port, bool beyond_loopback) {
+Result<void> HttpServer::Start(const std::string& address, int port, bool beyond_loopback,
+                               const TlsPaths& tls, ServeCounters& counters) {
   const bool v6 = address.find(':') != std::string::npos;
-  const std::string listen_on = (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
-  if (!IsAddress(address) || port < 0 || port > 65535) {
+  std::string listen_on = HostAndPort(address, port);
+  if (!IsIpAddress(address) || port < 0 || port > 65535) {
     return Error{"serve HTTP on " + listen_on, "that is no IP address and port",
                  "for example 127.0.0.1 and 9470"};
   }
@@ -176,9 +171,19 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
     return Error{"serve HTTP on " + listen_on, "CivetWeb is built without IPv6 here",
                  "listen on an IPv4 address"};
   }
-  if (!IsLoopback(address) && !beyond_loopback) {
-    return Error{"serve HTTP on " + listen_on, "plain HTTP beyond loopback is off",
-                 "listen on 127.0.0.1, or allow it explicitly (http.beyond_loopback: true)"};
+  if (tls.enabled()) {
+    if (!mg_check_feature(MG_FEATURES_TLS)) {
+      return Error{"serve HTTPS on " + listen_on, "CivetWeb is built without TLS here",
+                   "use the daemon of the package"};
+    }
+    tls_ = std::make_unique<TlsContext>(tls, counters);
+    if (const auto loaded = tls_->Load(); !loaded) return loaded.error();
+    listen_on += "s";  // CivetWeb's mark of a port with TLS
+  }
+  if (!tls.enabled() && !IsLoopback(address) && !beyond_loopback) {
+    return Error{
+        "serve HTTP on " + listen_on, "plain HTTP beyond loopback is off",
+        "set http.tls, listen on 127.0.0.1, or allow it explicitly (http.beyond_loopback: true)"};
   }
   // The request timeout bounds how long a slow client holds one of the threads, and so also Stop.
   const char* options[] = {"listening_ports",
@@ -199,7 +204,13 @@ Result<void> HttpServer::Start(const std::string& address, int port, bool beyond
   mg_callbacks callbacks{};
   callbacks.begin_request = OnRequest;
   callbacks.http_error = OnError;
+  if (tls_) callbacks.external_ssl_ctx = OnTlsContext;
   callbacks.log_message = Silent;
+  if (tls_ &&
+      (tidemark_civetweb_tls() == 0 || (mg_init_library(MG_FEATURES_TLS) & MG_FEATURES_TLS) == 0)) {
+    return Error{"serve HTTPS on " + listen_on, "CivetWeb cannot use this OpenSSL",
+                 "use the daemon of the package, or install OpenSSL's development files"};
+  }
   context_ = mg_start(&callbacks, this, options);
   if (context_ == nullptr) {
     return Error{"serve HTTP on " + listen_on, "the address is in use or not ours",

@@ -18,6 +18,7 @@ namespace tidemark::serve {
 struct Viewer {
   bool sees_all = false;
   uid_t uid = 0;
+  bool remote = false;  // on another machine: reads, and changes nothing here
 
   bool Sees(uid_t owner) const { return sees_all || uid == owner; }
   auto operator<=>(const Viewer&) const = default;

@@ -17,8 +17,8 @@ enum class Refusal : uint8_t {
   kBusy,                     // too many acts waiting
   kNoToken,                  // JSON from another machine without the right token
   kForeignHost,              // HTTP with a host name that is not ours (DNS rebinding)
-  kTooLarge,                 // an HTTP request larger than any that is meant
   kSlowOrGone,               // an HTTP client that did not send or take in time
+  kTlsHandshake,             // HTTPS without a certificate that the clients' CA signed
 };
 
 inline constexpr std::array<std::string_view, 10> kRefusalNames = {"too_many_connections",
@@ -29,9 +29,9 @@ inline constexpr std::array<std::string_view, 10> kRefusalNames = {"too_many_con
                                                                    "busy",
                                                                    "no_token",
                                                                    "foreign_host",
-                                                                   "too_large",
-                                                                   "slow_or_gone"};
-static_assert(kRefusalNames.size() == static_cast<size_t>(Refusal::kSlowOrGone) + 1);
+                                                                   "slow_or_gone",
+                                                                   "tls_handshake"};
+static_assert(kRefusalNames.size() == static_cast<size_t>(Refusal::kTlsHandshake) + 1);
 
 struct ServeCounters {
   std::atomic<uint64_t> grpc_requests = 0;

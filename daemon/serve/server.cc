@@ -41,7 +41,7 @@ class Server::Impl {
         control_(control),
         options_(std::move(options)),
         peers_(options_.api_group),
-        past_(hub, options_.history),
+        past_(hub, options_.history, options_.post_mortems),
         exporter_(hub, counters_, options_.metrics_level, options_.version) {}
 
   ~Impl() { Stop(); }
@@ -51,16 +51,16 @@ class Server::Impl {
       const Result<std::string> token = ReadToken(options_.http_token_file);
       if (!token) return token.error();
       api_ = std::make_unique<HttpApi>(hub_, peers_, past_, exporter_, counters_, options_.version,
-                                       *token, options_.http_address);
+                                       *token, options_.http_address, options_.http_tls.enabled());
       auto http = std::make_unique<HttpServer>(*api_);
-      const auto started =
-          http->Start(options_.http_address, options_.http_port, options_.http_beyond_loopback);
+      const auto started = http->Start(options_.http_address, options_.http_port,
+                                       options_.http_beyond_loopback, options_.http_tls, counters_);
       if (!started) return started.error();
       http_ = std::move(http);
     }
     if (options_.api_socket.empty()) return {};
-    grpc_ =
-        std::make_unique<GrpcServer>(hub_, control_, peers_, past_, counters_, options_.api_socket);
+    grpc_ = std::make_unique<GrpcServer>(hub_, control_, peers_, past_, counters_,
+                                         options_.api_socket, options_.api_tcp);
     const auto started = grpc_->Start(options_.version, MetricsUrl());
     if (started) return {};
     Stop();
@@ -76,9 +76,10 @@ class Server::Impl {
   }
 
   int port() const { return http_ ? http_->port() : 0; }
+  int api_port() const { return grpc_ ? grpc_->tcp_port() : 0; }
 
   std::string MetricsUrl() const {
-    return http_ ? MetricsUrlOf(options_.http_address, port()) : "";
+    return http_ ? MetricsUrlOf(options_.http_address, port(), options_.http_tls.enabled()) : "";
   }
 
  private:
@@ -98,6 +99,7 @@ Server::Server(const SnapshotHub& hub, Control& control, ServerOptions options)
     : impl_(std::make_unique<Impl>(hub, control, std::move(options))) {}
 Server::~Server() = default;
 Result<void> Server::Start() { return impl_->Start(); }
+int Server::BoundApiPort() const { return impl_->api_port(); }
 int Server::BoundHttpPort() const { return impl_->port(); }
 std::string Server::MetricsUrl() const { return impl_->MetricsUrl(); }
 void Server::Stop() { impl_->Stop(); }

@@ -11,10 +11,12 @@
 
 #include "base/result.h"
 #include "daemon/serve/control.h"
+#include "daemon/serve/grpc_tcp.h"
 #include "daemon/snapshot/snapshot_hub.h"
 
 namespace tidemark {
 class HistoryReader;
+class PostMortems;
 }
 
 namespace tidemark::serve {
@@ -24,17 +26,21 @@ enum class MetricsLevel : uint8_t { kBasic, kFull };
 struct ServerOptions {
   std::string api_socket = {};         // path of the gRPC socket; empty = not served
   std::string api_group = "tidemark";  // members see every process, others only their own uid's
+  GrpcTcp api_tcp = {};                // the same service for other machines
 
   bool http = true;
   std::string http_address = "127.0.0.1";  // IP literal
   int http_port = 9470;                    // 0 = any free one, told by BoundHttpPort()
-  // HTTP is plain text, so an address beyond loopback is refused unless this is set. /metrics and
-  // /healthz are then open to whoever can connect; JSON asks remote peers for the token.
+  // With TLS every client shows a certificate, and then reads everything.
+  TlsPaths http_tls = {};
+  // Plain text beyond loopback is refused unless this is set. /metrics and /healthz are then open
+  // to whoever can connect; JSON asks remote peers for the token.
   bool http_beyond_loopback = false;
   std::string http_token_file = {};  // bearer token of remote JSON readers; empty = they get none
 
   MetricsLevel metrics_level = MetricsLevel::kBasic;
   const HistoryReader* history = nullptr;  // outlives the server; null: none is kept
+  const PostMortems* post_mortems = nullptr;  // likewise
   std::string version = {};  // of the daemon, shown in snapshots and tidemark_build_info
 };
 
@@ -50,6 +56,8 @@ class Server {
   // socket's directory is missing, the address is refused by policy, or the token cannot be read.
   Result<void> Start();
 
+  // The port of gRPC over TCP once started; 0 when it is not served.
+  int BoundApiPort() const;
   // The port of HTTP once started; 0 when HTTP is not served.
   int BoundHttpPort() const;
   // "http://127.0.0.1:9470/metrics"; empty when HTTP is not served.

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "daemon/detect/job_judge.h"
+#include "daemon/ledger/agent_variables.h"
 #include "daemon/ledger/probe_ledger.h"
+#include "daemon/ledger/witness_check.h"
 #include "daemon/source/procfs/node_memory.h"
 #include "daemon/source/procfs/process_files.h"
-#include "daemon/ledger/witness_check.h"
 
 namespace tidemark {
 namespace {
@@ -26,22 +28,6 @@ uint64_t CpuNs(const rusage& usage) {
            static_cast<uint64_t>(time.tv_usec) * 1000;
   };
   return ns(usage.ru_utime) + ns(usage.ru_stime);
-}
-
-// The variables that the agent saw inside the process: those that a launcher set after exec too.
-Variables VariablesOf(const RegionCopy& region) {
-  Variables variables;
-  const uint32_t bytes = std::min(region.header.environment_bytes, wire::kEnvironmentBytes);
-  std::string_view rest(region.header.environment, bytes);
-  while (!rest.empty()) {
-    const std::string_view entry = rest.substr(0, rest.find('\0'));
-    const size_t equals = entry.find('=');
-    if (equals != std::string_view::npos) {
-      variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-    }
-    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-  }
-  return variables;
 }
 
 std::string CgroupPathOf(const std::vector<std::pair<std::string, std::string>>& cgroups) {
@@ -71,7 +57,6 @@ std::string WhyNotObserved(const RegionCopy& region, const ObservedProcess& proc
     return "detached: `tidemark detach` or TIDEMARK=off";
   }
   return {};
-  WitnessCheck witnesses;  // the agent's counts beside the probes'
 }
 
 }  // namespace
@@ -86,6 +71,7 @@ struct SnapshotBuilder::Record {
   ProcessKey key;
   ProcessLedger ledger;
   ProbeLedger probes;
+  WitnessCheck witnesses;  // the agent's counts beside the probes'
   bool uses_cuda = false;
   bool cupti_counts = false;  // an agent holds CUPTI and books driver calls
   bool seeded = false;        // the probes' ledger began with what the agent knew
@@ -417,8 +403,6 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     } else {
       limits.push_back(std::move(point));
     }
-      // Where the probes went on from what the agent knew, its own counts have ended.
-      if (record->seeded && total.witness == Witness::kCupti) continue;
   };
   auto add = [&](MemoryClass memory_class, int device, int64_t bytes) {
     const detect::SeriesId id{memory_class, device};
@@ -433,6 +417,8 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
   if (process != nullptr) {
     const wire::Header& header = process->copy().header;
     for (const ClassTotal& total : ProcessLedger::Totals(process->copy(), record->devices)) {
+      // Where the probes went on from what the agent knew, its own counts have ended.
+      if (record->seeded && total.witness == Witness::kCupti) continue;
       add(total.memory_class, total.device, total.live_bytes);
     }
     for (const Waterfall& fall : record->waterfalls) {
@@ -452,11 +438,6 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     int64_t reserved = 0;
     for (const wire::AllocatorRow& row : process->copy().allocators) {
       allocated += static_cast<int64_t>(row.allocated_bytes);
-  if (record->ProbesCount()) {
-    for (const ClassTotal& total : record->probes.totals()) {
-      add(total.memory_class, total.device, total.live_bytes);
-    }
-  }
       reserved += static_cast<int64_t>(row.reserved_bytes);
     }
     if (!process->copy().allocators.empty()) {
@@ -471,14 +452,17 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     tick.facts.allocation_failures = ledger.EventCount(wire::EventType::kAllocationFailed) +
                                      ledger.EventCount(wire::EventType::kOutOfMemory);
   }
+  if (record->ProbesCount()) {
+    for (const ClassTotal& total : record->probes.totals()) {
+      add(total.memory_class, total.device, total.live_bytes);
+    }
+  }
   if (record->host.known) {
     add(MemoryClass::kAnon, -1, record->host.anon_bytes);
     add(MemoryClass::kShmem, -1, record->host.shmem_bytes);
     add(MemoryClass::kSwap, -1, record->host.swap_bytes);
     tick.facts.rss_bytes = record->host.rss_bytes;
     if (alive && record->host.cgroup_limit_bytes > 0) {
-  if (!record->ProbesCount()) return;
-  for (detect::Verdict& verdict : record->verdicts) record->probes.Blame(tick.now_ns, &verdict);
       limit({"cgroup limit", -1, false, record->host.cgroup_limit_bytes,
              record->host.cgroup_current_bytes});
     }
@@ -493,6 +477,8 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
   tick.totals = series;
   tick.limits = limits;
   record->verdicts = record->judge.Judge(tick);
+  if (!record->ProbesCount()) return;
+  for (detect::Verdict& verdict : record->verdicts) record->probes.Blame(tick.now_ns, &verdict);
 }
 
 ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess* process,
@@ -511,7 +497,6 @@ ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess*
   if (process != nullptr) record->ledger.Fill(process->copy(), &snapshot);
   const ProbeLedger& probes = record->probes;
   if (record->ProbesCount()) {
-  snapshot.witness_differences = record->witnesses.Differences();
     // The agent's counts of driver memory end where it lost CUPTI; the probes went on from there.
     if (record->seeded) DropDriverTotals(&snapshot.totals);
     snapshot.totals.insert(snapshot.totals.end(), probes.totals().begin(), probes.totals().end());
@@ -526,6 +511,7 @@ ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess*
   if (!probes.state().name.empty()) snapshot.features.push_back(probes.state());
   snapshot.entry_points.insert(snapshot.entry_points.end(), probes.entry_points().begin(),
                                probes.entry_points().end());
+  snapshot.witness_differences = record->witnesses.Differences();
   snapshot.losses.insert(snapshot.losses.end(), probes.losses().begin(), probes.losses().end());
   snapshot.waterfalls = record->waterfalls;
   snapshot.host = record->host;
@@ -571,7 +557,12 @@ std::shared_ptr<NodeSnapshot> SnapshotBuilder::Build(const TickInput& input) {
             ? &agent->second
             : nullptr;
     if (!record.seen) {
-      // Without an agent, the end of a process is that the scanner does not find it any more.
+      // Without an agent, the end of a process is that the scanner does not find it any more. Of one
+      // whose end was told, the last state stays.
+      if (record.told_end) {
+        std::tie(record.liveness, record.exit_reason) = *record.told_end;
+        ended_.push_back({input.monotonic_ns, Describe(&record, nullptr, input)});
+      }
       it = records_.erase(it);
       continue;
     }
@@ -640,6 +631,15 @@ std::map<pid_t, std::vector<BpfSeed>> SnapshotBuilder::TakeSeeds(AgentSource* ag
       const uint8_t totals_row = region.sites[row.site].totals_row;
       if (totals_row >= region.totals.size()) continue;
       const wire::TotalsRow& totals = region.totals[totals_row];
+      const auto words = ClassOf(totals.layer, totals.kind);
+      if (words && words->second == Witness::kCupti) {
+        seeds[probes.pid].push_back({row.address, row.bytes, words->first});
+      }
+    }
+  }
+  return seeds;
+}
+
 void SnapshotBuilder::CompareWitnesses(Record* record, const BpfProcess& probes,
                                        const TickInput& input) {
   const auto agent = input.agents->processes().find(record->key.pid);
@@ -664,15 +664,6 @@ void SnapshotBuilder::CompareWitnesses(Record* record, const BpfProcess& probes,
     if (compared(entry_point)) by_probes[entry_point] = {row.calls, row.requested_bytes};
   }
   record->witnesses.Update(input.monotonic_ns, by_agent, by_probes);
-}
-
-      const auto words = ClassOf(totals.layer, totals.kind);
-      if (words && words->second == Witness::kCupti) {
-        seeds[probes.pid].push_back({row.address, row.bytes, words->first});
-      }
-    }
-  }
-  return seeds;
 }
 
 void SnapshotBuilder::AbsorbProbes(const TickInput& input) {

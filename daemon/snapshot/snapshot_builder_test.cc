@@ -333,6 +333,23 @@ TEST_F(SnapshotBuilderTest, ProcessesWithoutAnAgentAreRowsThatSayWhy) {
   EXPECT_EQ(Find(*Tick(), 900001), nullptr);
 }
 
+TEST_F(SnapshotBuilderTest, AVictimOfTheOomKillerWithoutAnAgentKeepsItsLastState) {
+  procfs::FoundProcess found;
+  found.pid = ::getppid();
+  found.start_time_ticks = 77;
+  found.maps_cuda = true;
+  scan_.processes = {found};
+  ASSERT_NE(Find(*Tick(), ::getppid()), nullptr);
+  builder_->NoteEnd(::getppid(), Liveness::kKilled, "killed by the OOM killer");
+  scan_.processes.clear();
+  const auto snapshot = Tick();
+  const ProcessSnapshot* dead = Find(*snapshot, ::getppid());
+  ASSERT_NE(dead, nullptr);
+  EXPECT_EQ(dead->liveness, Liveness::kKilled);
+  EXPECT_EQ(dead->exit_reason, "killed by the OOM killer");
+  EXPECT_TRUE(dead->host.known);
+}
+
 TEST_F(SnapshotBuilderTest, AProcessThatEndedBeforeTheDeviceWasAskedShowsWhatItsCallsTook) {
   SetTotals(Layer::kDriver, Kind::kDevice, 0, 64 * kMiB);
   agents_->processes().at(::getpid()).liveness = Liveness::kExited;
@@ -429,8 +446,6 @@ TEST_F(SnapshotBuilderTest, HoldersAreListedBySiteId) {
   EXPECT_FALSE(builder_->Holders(agents_.get(), 1, id).ok());
 }
 
-}  // namespace
-}  // namespace tidemark
 // A process that nobody injected: the probes alone count what it holds.
 class ProbedProcessTest : public SnapshotBuilderTest {
  protected:
@@ -516,3 +531,5 @@ TEST_F(ProbedProcessTest, WithoutProbesItIsARowThatSaysWhyNobodySeesIt) {
             "uses CUDA, but no agent: start it with `tidemark run` or CUDA_INJECTION64_PATH");
 }
 
+}  // namespace
+}  // namespace tidemark

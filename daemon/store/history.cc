@@ -48,6 +48,17 @@ class History::Writer {
     return state_;
   }
 
+  void FlushNow(steady_clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    if (stopping_) return;
+    // The flush under way may have begun before the latest snapshot came: the next one counts.
+    const uint64_t wanted = flushes_begun_ + 1;
+    flush_wanted_ = true;
+    wake_.notify_all();
+    wake_.wait_until(lock, std::min(deadline, steady_clock::now() + std::chrono::seconds(1)),
+                     [&] { return flushes_done_ >= wanted || done_; });
+  }
+
   void SuspectDamage() {
     std::lock_guard lock(mutex_);
     suspected_ = true;
@@ -61,8 +72,12 @@ class History::Writer {
     auto flush_at = steady_clock::now() + kFlushEvery;
     std::unique_lock lock(mutex_);
     while (true) {
-      wake_.wait_until(lock, flush_at, [this] { return stopping_ || !waiting_.empty(); });
+      wake_.wait_until(lock, flush_at,
+                       [this] { return stopping_ || flush_wanted_ || !waiting_.empty(); });
       const bool stopping = stopping_;
+      const bool wanted = std::exchange(flush_wanted_, false);
+      const bool flush = stopping || wanted || steady_clock::now() >= flush_at;
+      if (flush) ++flushes_begun_;
       const auto snapshots = std::exchange(waiting_, {});
       const auto notes = std::exchange(notes_, {});
       lock.unlock();
@@ -71,11 +86,15 @@ class History::Writer {
         now_ms_ = snapshot->unix_ns / 1'000'000;
       }
       for (const auto& [key, mark] : notes) sampler_.Note(key, mark);
-      if (stopping || steady_clock::now() >= flush_at) {
+      if (flush) {
         Flush();
         flush_at = steady_clock::now() + kFlushEvery;
       }
       lock.lock();
+      if (flush) {
+        flushes_done_ = flushes_begun_;
+        wake_.notify_all();
+      }
       if (stopping) break;
     }
     done_ = true;
@@ -153,6 +172,9 @@ class History::Writer {
   std::deque<std::shared_ptr<const NodeSnapshot>> waiting_;
   std::vector<std::pair<ProcessKey, HistoryMarkRow>> notes_;
   HistoryState state_;
+  uint64_t flushes_begun_ = 0;
+  uint64_t flushes_done_ = 0;
+  bool flush_wanted_ = false;
   bool suspected_ = false;
   bool stopping_ = false;
   bool done_ = false;
@@ -175,6 +197,8 @@ void History::NotePostMortem(const ProcessKey& key, uint64_t unix_ns, std::strin
   message.set_text(name);
   writer_->Note(key, {"post_mortem", name, unix_ns / 1'000'000, 0, message.SerializeAsString()});
 }
+
+void History::Flush(std::chrono::steady_clock::time_point deadline) { writer_->FlushNow(deadline); }
 
 HistoryState History::state() const { return writer_->state(); }
 void History::SuspectDamage() { writer_->SuspectDamage(); }

@@ -52,6 +52,10 @@ class History {
   // A post-mortem of this process was written under `name`.
   void NotePostMortem(const ProcessKey& key, uint64_t unix_ns, std::string name);
 
+  // Writes what was offered so far, now; comes back when that is done or `deadline` has come, and
+  // never after a second.
+  void Flush(std::chrono::steady_clock::time_point deadline);
+
   HistoryState state() const;
   // A reader met damage: the writer looks for itself at its next flush.
   void SuspectDamage();

@@ -476,14 +476,15 @@ class Reading {
 QueryStatus HistoryReader::QueryRange(const v1::QueryRangeRequest& request,
                                       const QueryContext& context,
                                       v1::QueryRangeResponse* out) const {
+  if (request.fresh() && request.page_token().empty()) writer_.flush(context.deadline);
   const Reading reading(path_, context);
   if (const QueryStatus status = reading.Status(); !status.ok()) {
-    if (reading.db().damaged()) on_damage_();
+    if (reading.db().damaged()) writer_.on_damage();
     return status;
   }
   Query query(reading.db(), request, context, out);
   const QueryStatus status = query.Run();
-  if (query.damaged()) on_damage_();
+  if (query.damaged()) writer_.on_damage();
   return status;
 }
 
@@ -506,13 +507,17 @@ QueryStatus HistoryReader::At(const ProcessKey& process, uint64_t unix_ns,
   if (!select.Next()) return nothing;
   const auto block = SampleBlock::Decode(select.Bytes(0), [](const SeriesKey&) { return true; });
   if (!block) {
-    on_damage_();
+    writer_.on_damage();
     return nothing;
   }
-  const auto after = std::ranges::upper_bound(block->times(), at_ms);
-  if (after == block->times().begin() || at_ms - *std::prev(after) > kOldestSiteMs) return nothing;
+  // A row of ten seconds carries the time of its end, and its sites are of its beginning.
+  const auto begin_of = [](uint64_t end_ms) { return end_ms / kCoarseMs * kCoarseMs; };
+  const auto after = std::ranges::upper_bound(block->times(), at_ms, {}, begin_of);
+  if (after == block->times().begin() || at_ms > *std::prev(after) + kOldestSiteMs) {
+    return nothing;
+  }
   const auto row = static_cast<size_t>(after - block->times().begin()) - 1;
-  out->unix_ns = block->times()[row] * kNsOfMs;
+  out->unix_ns = std::min(block->times()[row], at_ms) * kNsOfMs;
   for (const SampleBlock::Column& column : block->columns()) {
     if (row < column.first_row || row - column.first_row >= column.values.size()) continue;
     const Sample& sample = column.values[row - column.first_row];

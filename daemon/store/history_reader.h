@@ -52,10 +52,16 @@ class HistoryReader {
   static constexpr int kMostPointsOfPage = 1'000'000;
   static constexpr int kMostMarks = 5'000;
 
-  // `on_damage` is called when the file contradicts itself.
-  explicit HistoryReader(
-      std::filesystem::path path, std::function<void()> on_damage = [] {})
-      : path_(std::move(path)), on_damage_(std::move(on_damage)) {}
+  // Who writes the file, where somebody does.
+  struct Writer {
+    std::function<void()> on_damage;  // the file contradicts itself
+    // Write what waits, and come back when it is written or the time has come.
+    std::function<void(std::chrono::steady_clock::time_point)> flush;
+  };
+  explicit HistoryReader(std::filesystem::path path)
+      : HistoryReader(std::move(path), {[] {}, [](auto) {}}) {}
+  HistoryReader(std::filesystem::path path, Writer writer)
+      : path_(std::move(path)), writer_(std::move(writer)) {}
 
   QueryStatus QueryRange(const v1::QueryRangeRequest& request, const QueryContext& context,
                          v1::QueryRangeResponse* out) const;
@@ -73,7 +79,7 @@ class HistoryReader {
 
  private:
   const std::filesystem::path path_;
-  const std::function<void()> on_damage_;
+  const Writer writer_;
 };
 
 }  // namespace tidemark

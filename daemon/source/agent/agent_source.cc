@@ -354,6 +354,7 @@ void AgentSource::NoteExit(pid_t pid) {
       process.exit_reason = "ended; nobody could tell how";
     }
     process.died_monotonic_ns = MonotonicNs();
+    deaths_ = true;
     spdlog::info("pid {} {}", pid, process.exit_reason);
   }
   pidfds_.erase(pidfd);

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/proc_root.h"
@@ -80,6 +81,9 @@ class AgentSource {
   void Refresh(std::chrono::milliseconds budget = std::chrono::milliseconds(200));
 
   std::map<pid_t, ObservedProcess>& processes() { return processes_; }
+  // Whether a process with an agent ended since the last call.
+  bool TakeDeaths() { return std::exchange(deaths_, false); }
+
   // Gives the region away; null when there is none. What was read of it stays as `last`.
   std::unique_ptr<RegionReader> TakeRegion(pid_t pid);
   void Forget(pid_t pid);
@@ -127,6 +131,7 @@ class AgentSource {
   std::map<pid_t, ObservedProcess> processes_;
   std::map<std::string, uint64_t> losses_;
   pid_t refresh_from_ = 0;
+  bool deaths_ = false;
 };
 
 }  // namespace tidemark

@@ -13,6 +13,7 @@ constexpr uint64_t kMaxRowBytes = 4096;
 constexpr int kSettleTries = 4;
 constexpr uint64_t kSiteRowsARefresh = 8192;
 constexpr uint64_t kBlocksARead = 64;
+constexpr uint64_t kRowsOfOneCall = 8;  // a call costs about as much as copying as many rows
 
 // The least a row of each section must have to mean anything: a sequence, or the whole of a row
 // that has none. 0 = not a section that this reader knows.
@@ -319,20 +320,34 @@ bool RegionReader::ReadStrings(bool* grew) {
 }
 
 // A block is dirty when one of its rows changed: the others are told by their seq and not copied.
-// Both looks take many rows at once: a system call costs more than the bytes it brings.
+// The first look takes many rows at once: a system call costs more than the bytes it brings. The
+// second needs no more than the seq of the rows that changed: where they are few, that is less than
+// everything once more.
 bool RegionReader::ReadSiteRows(const SectionPlace& place, uint64_t first, uint64_t count,
                                 RegionChanges* changes) {
   site_rows_.resize(std::max<size_t>(site_rows_.size(), count));
-  site_rows_again_.resize(site_rows_.size());
-  if (!ReadRaw(place, first, count, site_rows_.data()) ||
-      !ReadRaw(place, first, count, site_rows_again_.data())) {
-    return false;
-  }
+  if (!ReadRaw(place, first, count, site_rows_.data())) return false;
+  changed_rows_.clear();
   for (uint64_t i = 0; i < count; ++i) {
+    if (site_rows_[i].seq != copy_.sites[first + i].seq) changed_rows_.push_back({i, 0});
+  }
+  if (changed_rows_.size() * kRowsOfOneCall < count) {
+    for (ChangedRow& row : changed_rows_) {
+      const uint64_t offset = place.offset + (first + row.index) * place.row_bytes;
+      if (file_->ReadAt(offset, &row.seq_again, sizeof(row.seq_again)) != sizeof(row.seq_again)) {
+        return false;
+      }
+    }
+  } else if (!changed_rows_.empty()) {
+    site_rows_again_.resize(site_rows_.size());
+    if (!ReadRaw(place, first, count, site_rows_again_.data())) return false;
+    for (ChangedRow& row : changed_rows_) row.seq_again = site_rows_again_[row.index].seq;
+  }
+  for (const ChangedRow& row : changed_rows_) {
+    const uint64_t i = row.index;
     wire::SiteRow& ours = copy_.sites[first + i];
     wire::SiteRow& one = site_rows_[i];
-    if (one.seq == ours.seq) continue;
-    if (one.seq % 2 != 0 || one.seq != site_rows_again_[i].seq) {
+    if (one.seq % 2 != 0 || one.seq != row.seq_again) {
       std::vector<bool> settled;
       if (!ReadSettled(place, first + i, 1, &one, &changes->torn_rows, &settled)) return false;
       if (!settled[0]) {

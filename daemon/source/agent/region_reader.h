@@ -160,6 +160,11 @@ class RegionReader {
   std::vector<char> second_;
   std::vector<wire::SiteRow> site_rows_;
   std::vector<wire::SiteRow> site_rows_again_;
+  struct ChangedRow {
+    uint64_t index = 0;  // in site_rows_
+    uint32_t seq_again = 0;
+  };
+  std::vector<ChangedRow> changed_rows_;
 };
 
 template <typename Write>
