@@ -11,6 +11,7 @@ namespace tidemark::client {
 namespace {
 
 constexpr std::chrono::seconds kCommandTimeout{10};
+constexpr std::chrono::seconds kExportTimeout{60};
 
 std::string HintFor(grpc::StatusCode code) {
   switch (static_cast<int>(code)) {
@@ -129,6 +130,50 @@ Result<v1::ReleaseGpuResponse> Connection::ReleaseGpu(const v1::ReleaseGpuReques
   return Ask<v1::ReleaseGpuResponse>(
       request.resume() ? "open the GPUs again" : "release the GPUs", kCommandTimeout,
       [&](auto* context, auto* answer) { return (*stub_)->ReleaseGpu(context, request, answer); });
+}
+
+Result<v1::ListPostmortemsResponse> Connection::ListPostmortems() {
+  return Ask<v1::ListPostmortemsResponse>(
+      "list the post-mortems", kCommandTimeout, [&](auto* context, auto* answer) {
+        return (*stub_)->ListPostmortems(context, v1::ListPostmortemsRequest(), answer);
+      });
+}
+
+Result<v1::Postmortem> Connection::GetPostmortem(const std::string& id) {
+  v1::GetPostmortemRequest request;
+  request.set_id(id);
+  return Ask<v1::Postmortem>(
+      "read post-mortem " + id, kCommandTimeout,
+      [&](auto* context, auto* answer) { return (*stub_)->GetPostmortem(context, request, answer); });
+}
+
+Result<v1::QueryRangeResponse> Connection::QueryRange(v1::QueryRangeRequest request) {
+  v1::QueryRangeResponse all;
+  do {
+    Result<v1::QueryRangeResponse> page = Ask<v1::QueryRangeResponse>(
+        "read the daemon's history", kCommandTimeout, [&](auto* context, auto* answer) {
+          return (*stub_)->QueryRange(context, request, answer);
+        });
+    if (!page) return page;
+    request.set_page_token(page->next_page_token());
+    all.MergeFrom(*page);
+  } while (!request.page_token().empty());
+  all.clear_next_page_token();
+  return all;
+}
+
+Result<std::string> Connection::Export(const v1::ExportRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kExportTimeout);
+  const auto reader = (*stub_)->Export(&context, request);
+  std::string file;
+  v1::ExportChunk chunk;
+  while (reader->Read(&chunk)) file += chunk.data();
+  const grpc::Status status = reader->Finish();
+  refused_ = !status.ok() && !Unreachable(status);
+  if (status.ok()) return file;
+  return Error{"export " + request.format() + " (" + socket_ + ")", WhyOf(status),
+               HintFor(status.error_code())};
 }
 
 }  // namespace tidemark::client

@@ -33,6 +33,12 @@ class Connection {
   Result<v1::ListHoldersResponse> ListHolders(const v1::ListHoldersRequest& request);
   Result<v1::DetachResponse> Detach(const v1::DetachRequest& request);
   Result<v1::ReleaseGpuResponse> ReleaseGpu(const v1::ReleaseGpuRequest& request);
+  Result<v1::ListPostmortemsResponse> ListPostmortems();
+  Result<v1::Postmortem> GetPostmortem(const std::string& id);
+  // Every page of it, in one.
+  Result<v1::QueryRangeResponse> QueryRange(v1::QueryRangeRequest request);
+  // The whole file.
+  Result<std::string> Export(const v1::ExportRequest& request);
 
   // Whether the last failed call failed because the daemon said no (no such process, not yours)
   // rather than because it could not be reached.

@@ -35,6 +35,41 @@ uint32_t Checksum(std::string_view bytes) {
       crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
 }
 
+std::string Pack(const std::string& message) {
+  uLongf bytes = compressBound(message.size());
+  std::string packed(bytes, '\0');
+  compress2(reinterpret_cast<Bytef*>(packed.data()), &bytes,
+            reinterpret_cast<const Bytef*>(message.data()), message.size(), 6);
+  packed.resize(bytes);
+  return packed;
+}
+
+// Grows as it unpacks, so that the memory it takes is of bytes that are really there.
+Result<std::string> Unpack(std::string_view packed, const std::string& tried) {
+  z_stream stream = {};
+  if (inflateInit(&stream) != Z_OK) return Error{tried, "out of memory", ""};
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
+  stream.avail_in = static_cast<uInt>(packed.size());
+  std::string message;
+  std::string part(256 << 10, '\0');
+  int state = Z_OK;
+  while (state == Z_OK && message.size() <= kMostRecordingBytes) {
+    stream.next_out = reinterpret_cast<Bytef*>(part.data());
+    stream.avail_out = static_cast<uInt>(part.size());
+    state = inflate(&stream, Z_NO_FLUSH);
+    message.append(part, 0, part.size() - stream.avail_out);
+  }
+  const bool all_read = stream.avail_in == 0;
+  inflateEnd(&stream);
+  if (message.size() > kMostRecordingBytes) {
+    return Error{tried, "it unpacks to more than a recording can be", ""};
+  }
+  if (state != Z_STREAM_END || !all_read) {
+    return Error{tried, "its content cannot be unpacked", ""};
+  }
+  return message;
+}
+
 Result<std::string> ReadWhole(const std::string& path) {
   const std::string tried = "read " + path;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -63,11 +98,16 @@ Result<std::string> ReadWhole(const std::string& path) {
 Result<void> WriteRecording(const v1::Recording& recording, const std::string& path) {
   const std::string tried = "write " + path;
   const std::string message = recording.SerializeAsString();
+  if (message.size() > kMostRecordingBytes) {
+    return Error{tried, "it would be larger than a recording can be",
+                 "record fewer processes, or less time"};
+  }
+  const std::string packed = Pack(message);
   std::string bytes(kMagic);
   PutLittleEndian(bytes, kRecordingVersion, 4);
-  PutLittleEndian(bytes, message.size(), 8);
-  PutLittleEndian(bytes, Checksum(message), 4);
-  bytes += message;
+  PutLittleEndian(bytes, packed.size(), 8);
+  PutLittleEndian(bytes, Checksum(packed), 4);
+  bytes += packed;
 
   // Process id in the name: two ranks told to write the same file must not share the draft.
   const std::string draft = path + ".draft-" + std::to_string(::getpid());
@@ -123,6 +163,13 @@ Result<v1::Recording> ReadRecording(const std::string& path) {
   }
   if (Checksum(bytes) != checksum) {
     return Error{tried, "its checksum does not match its content", "copy it again"};
+  }
+  std::string unpacked;
+  if (version >= 2) {
+    Result<std::string> message = Unpack(bytes, tried);
+    if (!message) return message.error();
+    unpacked = std::move(*message);
+    bytes = unpacked;
   }
   v1::Recording recording;
   if (!recording.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {

@@ -21,6 +21,7 @@ class Table {
   void Add(std::vector<std::string> cells);
 
   bool empty() const { return rows_.empty(); }
+  size_t rows() const { return rows_.size(); }
 
   // Each line begins with `indent` spaces and ends with a newline; the header line is left out when
   // every title is empty. Columns without any text are left out.

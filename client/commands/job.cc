@@ -5,6 +5,8 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/render.h"
+#include "client/fleet.h"
+#include "client/rank_measures.h"
 #include "client/rank_view.h"
 #include "client/table.h"
 #include "client/units.h"
@@ -13,64 +15,21 @@
 namespace tidemark::client {
 namespace {
 
-using Getter = std::optional<int64_t> (*)(const v1::Process&);
-
-struct Measure {
-  const char* title;
-  const char* key;
-  Getter get;
-};
-
-const Measure kMeasures[] = {
-    {"GPU live", "gpu_live_bytes", [](const v1::Process& p) { return GpuLiveBytes(p); }},
-    {"GPU cache", "gpu_cache_bytes", [](const v1::Process& p) { return LiveBytes(p, "fw_cache"); }},
-    {"GPU figure", "gpu_figure_bytes",
-     [](const v1::Process& p) {
-       std::optional<int64_t> sum;
-       for (const v1::Waterfall& waterfall : p.waterfalls()) {
-         if (waterfall.figure_known() && !waterfall.device_wide()) {
-           sum = sum.value_or(0) + waterfall.figure_bytes();
-         }
-       }
-       return sum;
-     }},
-    {"host anon", "host_anon_bytes",
-     [](const v1::Process& p) {
-       return p.host().known() ? std::optional<int64_t>(p.host().anon_bytes()) : std::nullopt;
-     }},
-    {"pinned", "pinned_bytes", [](const v1::Process& p) { return LiveBytes(p, "pinned"); }},
-};
-
-std::optional<int64_t> Median(std::vector<int64_t> values) {
-  if (values.empty()) return std::nullopt;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // Marks a rank that stands apart: a tenth and 64 MiB off the median of its job.
 bool StandsOut(int64_t bytes, int64_t median) {
   const int64_t difference = std::abs(bytes - median);
   return difference >= (64ll << 20) && difference * 10 >= std::abs(median);
 }
 
-std::map<std::string, std::vector<const v1::Process*>> RanksByJob(const v1::Snapshot& snapshot) {
-  std::map<std::string, std::vector<const v1::Process*>> jobs;
-  for (const v1::Process* process : ByRank(snapshot)) {
-    if (IsRank(*process)) jobs[process->identity().training_job()].push_back(process);
-  }
-  return jobs;
-}
-
 std::map<std::string, std::optional<int64_t>> Medians(
     const std::vector<const v1::Process*>& processes) {
   std::map<std::string, std::optional<int64_t>> medians;
-  for (const Measure& measure : kMeasures) {
+  for (const RankMeasure& measure : RankMeasures()) {
     std::vector<int64_t> values;
     for (const v1::Process* process : processes) {
       if (const auto bytes = measure.get(*process)) values.push_back(*bytes);
     }
-    medians[measure.key] = Median(std::move(values));
+    medians[measure.key] = MedianOf(std::move(values));
   }
   return medians;
 }
@@ -84,20 +43,22 @@ std::string JobText(const v1::Snapshot& snapshot, const Ink& ink) {
     text += ink.Bold(job.empty() ? "no job name" : Printable(job));
     if (first.world_size() > 0) {
       text += ", " + FormatCount(processes.size()) + " of " +
-              FormatCount(static_cast<uint64_t>(first.world_size())) + " ranks are on this node";
+              FormatCount(static_cast<uint64_t>(first.world_size())) +
+              (snapshot.node().empty() ? " ranks are seen" : " ranks are on this node");
     }
     if (!first.launcher().empty()) text += ", started by " + Printable(first.launcher());
     if (!first.job_source().empty()) text += ", named by " + Printable(first.job_source());
     text += "\n";
 
     std::vector<Column> columns = {{"rank", Align::kRight}, {"step", Align::kRight}};
-    for (const Measure& measure : kMeasures) columns.push_back({measure.title, Align::kRight});
+    for (const RankMeasure& measure : RankMeasures())
+      columns.push_back({measure.title, Align::kRight});
     columns.push_back({"state"});
     Table table(columns);
     const auto medians = Medians(processes);
     for (const v1::Process* process : processes) {
       std::vector<std::string> cells = {RankText(*process), FormatCount(process->current_step())};
-      for (const Measure& measure : kMeasures) {
+      for (const RankMeasure& measure : RankMeasures()) {
         const auto bytes = measure.get(*process);
         const auto median = medians.at(measure.key);
         std::string cell = bytes ? FormatBytes(*bytes) : "-";
@@ -137,7 +98,7 @@ Json JobJson(const v1::Snapshot& snapshot) {
                    {"pid", process->pid()},
                    {"step", process->current_step()},
                    {"liveness", process->liveness()}};
-      for (const Measure& measure : kMeasures) {
+      for (const RankMeasure& measure : RankMeasures()) {
         const auto bytes = measure.get(*process);
         rank[measure.key] = bytes ? Json(*bytes) : Json(nullptr);
       }
@@ -150,15 +111,21 @@ Json JobJson(const v1::Snapshot& snapshot) {
 }
 
 void AddJob(CommandLine& line) {
-  auto source = std::make_shared<SourceOptions>();
+  struct Options {
+    SourceOptions source;
+    FleetOptions fleet;
+  };
+  auto options = std::make_shared<Options>();
   CLI::App* command =
-      line.Add("job", "The ranks of a job side by side", [source](Context& context) {
+      line.Add("job", "The ranks of a job side by side", [options](Context& context) {
         v1::GetSnapshotRequest request;
         request.set_omit_sites(true);
         request.set_omit_steps(true);
-        return LoadAndPrint(context, *source, request, {JobText, JobJson});
+        return LoadAndPrintFleet(context, options->source, options->fleet, request,
+                                 FleetView::kMerged, {JobText, JobJson});
       });
-  source->AddTo(*command);
+  options->source.AddTo(*command);
+  options->fleet.AddTo(*command);
 }
 
 }  // namespace tidemark::client

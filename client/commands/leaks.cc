@@ -3,6 +3,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/render.h"
+#include "client/fleet.h"
 #include "client/rank_view.h"
 #include "client/units.h"
 #include "client/verdict_view.h"
@@ -12,6 +13,7 @@ namespace {
 
 struct Options {
   SourceOptions source;
+  FleetOptions fleet;
   std::string fail_on;
 };
 
@@ -25,15 +27,16 @@ int Run(Context& context, const Options& options) {
   bool leak = false;
   v1::GetSnapshotRequest request;
   request.set_omit_steps(true);
-  const int code = LoadAndPrint(context, options.source, request,
-                                {[&](const v1::Snapshot& snapshot, const Ink& ink) {
-                                   leak = AnyConfirmedLeak(ByRank(snapshot));
-                                   return LeaksText(snapshot, ink);
-                                 },
-                                 [&](const v1::Snapshot& snapshot) {
-                                   leak = AnyConfirmedLeak(ByRank(snapshot));
-                                   return LeaksJson(snapshot);
-                                 }});
+  const int code =
+      LoadAndPrintFleet(context, options.source, options.fleet, request, FleetView::kMerged,
+                        {[&](const v1::Snapshot& snapshot, const Ink& ink) {
+                           leak = AnyConfirmedLeak(ByRank(snapshot));
+                           return LeaksText(snapshot, ink);
+                         },
+                         [&](const v1::Snapshot& snapshot) {
+                           leak = AnyConfirmedLeak(ByRank(snapshot));
+                           return LeaksJson(snapshot);
+                         }});
   return code == kOk && leak && options.fail_on == "leak" ? kLeakFound : code;
 }
 
@@ -110,6 +113,7 @@ void AddLeaks(CommandLine& line) {
   CLI::App* command = line.Add("leaks", "Whether memory leaks: rank, pace, line of code, time left",
                                [options](Context& context) { return Run(context, *options); });
   options->source.AddTo(*command);
+  options->fleet.AddTo(*command);
   command->add_option("--fail-on", options->fail_on, "leak: exit with 10 when a leak is confirmed")
       ->check(CLI::IsMember({"leak"}));
 }

@@ -3,6 +3,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/render.h"
+#include "client/fleet.h"
 #include "client/rank_view.h"
 #include "client/table.h"
 #include "client/units.h"
@@ -62,11 +63,11 @@ Json PsJson(const v1::Snapshot& snapshot) {
   return ToJson(slim);
 }
 
-int Run(Context& context, const SourceOptions& source) {
+int Run(Context& context, const SourceOptions& source, const FleetOptions& fleet) {
   v1::GetSnapshotRequest request;
   request.set_omit_sites(true);
   request.set_omit_steps(true);
-  return LoadAndPrint(context, source, request, {PsText, PsJson});
+  return LoadAndPrintFleet(context, source, fleet, request, FleetView::kByNode, {PsText, PsJson});
 }
 
 }  // namespace
@@ -121,10 +122,16 @@ std::string PsText(const v1::Snapshot& snapshot, const Ink& ink) {
 }
 
 void AddPs(CommandLine& line) {
-  auto source = std::make_shared<SourceOptions>();
-  CLI::App* command = line.Add("ps", "Processes with their rank, job, device and memory",
-                               [source](Context& context) { return Run(context, *source); });
-  source->AddTo(*command);
+  struct Options {
+    SourceOptions source;
+    FleetOptions fleet;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = line.Add(
+      "ps", "Processes with their rank, job, device and memory",
+      [options](Context& context) { return Run(context, options->source, options->fleet); });
+  options->source.AddTo(*command);
+  options->fleet.AddTo(*command);
 }
 
 }  // namespace tidemark::client

@@ -48,6 +48,12 @@ Json LeaksJson(const v1::Snapshot& snapshot);
 std::string JobText(const v1::Snapshot& snapshot, const Ink& ink);
 Json JobJson(const v1::Snapshot& snapshot);
 
+std::string SkewText(const v1::Snapshot& snapshot, const Ink& ink);
+Json SkewJson(const v1::Snapshot& snapshot);
+
+std::string PostmortemsText(const v1::ListPostmortemsResponse& list);
+std::string PostmortemText(const v1::Postmortem& message, const Ink& ink);
+
 std::string TopText(const v1::Snapshot& snapshot, size_t sites, const Ink& ink);
 
 std::string DoctorText(const v1::Snapshot& snapshot, const Ink& ink);

@@ -20,6 +20,7 @@
 #include "client/private_daemon.h"
 #include "client/rank_view.h"
 #include "client/recording.h"
+#include "client/recording_history.h"
 #include "client/report.h"
 #include "client/run_plan.h"
 #include "client/verdict_view.h"
@@ -193,6 +194,10 @@ int Run(Context& context, const Options& options) {
         CollectRun(*connection, plan.run, ended_ns, std::chrono::seconds(5));
     if (snapshot) {
       *recording.mutable_snapshot() = std::move(*snapshot);
+      if (!options.recording_file.empty()) {
+        const Result<void> past = AddPast(*connection, recording.start_unix_ns(), &recording);
+        if (!past) Say(context, "the recording is without history: " + past.error().why);
+      }
       return Report(context, options, recording);
     }
     Fail(context, snapshot.error(), kNoDaemon);

@@ -142,7 +142,8 @@ std::string WhereText(const v1::Snapshot& snapshot, const Ink& ink) {
     Table table({{"", Align::kRight}, {""}, {""}});
     int64_t attributed = 0;
     for (const v1::Process& process : snapshot.processes()) {
-      attributed += process.host().anon_bytes() + process.host().swap_bytes();
+      // The dead hold nothing any more, and what is swapped out is not in this memory.
+      if (!IsDead(process)) attributed += process.host().anon_bytes();
     }
     table.Add({FormatBytes(node.total_bytes()), "total"});
     table.Add({FormatBytes(attributed), "anon", "of the processes above"});
