@@ -269,13 +269,14 @@ try {
   const ready = { node: '.uplot canvas', rank: '.uplot canvas', sites: '.flame button', compare: 'table', 'before-after': '[data-testid=diff-classes]', alerts: '[data-testid=history]' };
   for (const theme of ['light', 'dark']) {
     await behaviour(`labels, roles and contrast hold in ${theme}, and nothing is wider than a phone`, async () => {
-      await page.emulateMedia({ colorScheme: theme });
+      await page.evaluate((name) => localStorage.setItem('tidemark-theme', name), theme);
       await page.goto('about:blank');
       for (const [name, hash] of Object.entries(views)) {
         for (const width of [1280, 390]) {
           await page.setViewportSize({ width, height: 850 });
           await go(hash);
           await page.locator(ready[name]).first().waitFor();
+          assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), theme);
           if (SCREENSHOTS) {
             await page.waitForTimeout(1500);
             const file = `${name}-${theme}${width === 390 ? '-phone' : ''}.png`;
