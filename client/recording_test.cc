@@ -98,7 +98,7 @@ TEST_F(RecordingTest, EveryChangedByteIsRefused) {
 TEST_F(RecordingTest, BytesAfterTheEndAreRefused) {
   ASSERT_TRUE(WriteRecording({}, path_).ok());
   Put(Bytes() + "x");
-  EXPECT_EQ(WhyNot(), "it holds 1 of 0 bytes");
+  EXPECT_EQ(WhyNot(), "it holds 9 of 8 bytes");
 }
 
 TEST_F(RecordingTest, ANewerVersionIsNamed) {
@@ -108,7 +108,7 @@ TEST_F(RecordingTest, ANewerVersionIsNamed) {
   Put(bytes);
   const auto result = ReadRecording(path_);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.error().why, "it has format version 9, this tidemark reads up to 1");
+  EXPECT_EQ(result.error().why, "it has format version 9, this tidemark reads up to 2");
   EXPECT_EQ(result.error().hint, "use the tidemark that wrote it, or a newer one");
 }
 

@@ -109,7 +109,8 @@ def main():
                      "usr/lib/systemd/system/tidemarkd.service", "usr/lib/sysusers.d/tidemark.conf",
                      "usr/lib/tmpfiles.d/tidemark.conf"):
             check((root / path).exists(), f"the .deb has no {path}")
-        said = run(root / "usr/bin/tidemark", "env", env={"PATH": "/usr/bin:/bin"}, cwd="/")
+        said = run(root / "usr/bin/tidemark", "env", "--for", "torchrun",
+                   env={"PATH": "/usr/bin:/bin"}, cwd="/")
         check("libtidemark_cupti" in said, f"the .deb's command does not find the agent: {said}")
 
 
