@@ -142,9 +142,10 @@ Result<v1::ListPostmortemsResponse> Connection::ListPostmortems() {
 Result<v1::Postmortem> Connection::GetPostmortem(const std::string& id) {
   v1::GetPostmortemRequest request;
   request.set_id(id);
-  return Ask<v1::Postmortem>(
-      "read post-mortem " + id, kCommandTimeout,
-      [&](auto* context, auto* answer) { return (*stub_)->GetPostmortem(context, request, answer); });
+  return Ask<v1::Postmortem>("read post-mortem " + id, kCommandTimeout,
+                             [&](auto* context, auto* answer) {
+                               return (*stub_)->GetPostmortem(context, request, answer);
+                             });
 }
 
 Result<v1::QueryRangeResponse> Connection::QueryRange(v1::QueryRangeRequest request) {

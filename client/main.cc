@@ -21,10 +21,10 @@ int main(int argc, char** argv) {
                   std::filesystem::read_symlink("/proc/self/exe", ignored).string()};
   CommandLine line;
   for (const auto add :
-       {AddRun,     AddReport,   AddPs,      AddWhere,     AddSites,   AddSteps,
-        AddLeaks,   AddJob,      AddSkew,    AddDiff,      AddHistory, AddPostmortem, AddRecord,
-        AddExport,  AddTop,      AddEnv,     AddDoctor,    AddDetach,  AddReleaseGpu,
-        AddAnalyze, AddEstimate, AddVersion, AddCompletion}) {
+       {AddRun,        AddReport,  AddPs,       AddWhere,   AddSites,     AddSteps,
+        AddLeaks,      AddJob,     AddSkew,     AddDiff,    AddHistory,   AddPostmortem,
+        AddRecord,     AddExport,  AddTop,      AddEnv,     AddDoctor,    AddDetach,
+        AddReleaseGpu, AddAnalyze, AddEstimate, AddVersion, AddCompletion}) {
     add(line);
   }
   return line.Run(std::vector<std::string>(argv + 1, argv + argc), context);

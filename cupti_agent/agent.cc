@@ -7,8 +7,8 @@
 //   thread "tidemark":  offer the region, hear commands; once a second fetch records, patch newly
 //                       loaded modules, keep the running figures
 //
-// Nothing is written to stdout or stderr, no signal handler, no environment change; the work at exit
-// is one flush of CUPTI's records (lease.h) and the closing of the books.
+// Nothing is written to stdout or stderr, no signal handler, no environment change; the work at
+// exit is one flush of CUPTI's records (lease.h) and the closing of the books.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -381,9 +381,9 @@ void Daemon::KeepEnded() {
   for (const pid_t pid : builder_.TakeEnded()) {
     const auto process = agents_.processes().find(pid);
     if (process == agents_.processes().end()) continue;
-    const std::string name =
-        std::to_string(pid) + "-" + std::to_string(process->second.start_time_ticks) + "-" +
-        std::to_string(process->second.uid);
+    const std::string name = std::to_string(pid) + "-" +
+                             std::to_string(process->second.start_time_ticks) + "-" +
+                             std::to_string(process->second.uid);
     regions_.Keep(name, agents_.TakeRegion(pid));
     agents_.Forget(pid);
   }

@@ -17,10 +17,10 @@ namespace tidemark::serve {
 
 // Snapshots go out as ready bytes, so these two are raw; requests are parsed by hand.
 using GrpcServiceBase = v1::Tidemark::WithRawCallbackMethod_GetSnapshot<
-    v1::Tidemark::WithRawCallbackMethod_WatchSnapshots<v1::Tidemark::WithCallbackMethod_ListHolders<
-        v1::Tidemark::WithCallbackMethod_Detach<v1::Tidemark::WithCallbackMethod_ReleaseGpu<
-            v1::Tidemark::WithCallbackMethod_QueryRange<v1::Tidemark::WithCallbackMethod_Diff<
-                v1::Tidemark::WithCallbackMethod_Export<
+    v1::Tidemark::WithRawCallbackMethod_WatchSnapshots<
+        v1::Tidemark::WithCallbackMethod_ListHolders<v1::Tidemark::WithCallbackMethod_Detach<
+            v1::Tidemark::WithCallbackMethod_ReleaseGpu<v1::Tidemark::WithCallbackMethod_QueryRange<
+                v1::Tidemark::WithCallbackMethod_Diff<v1::Tidemark::WithCallbackMethod_Export<
                     v1::Tidemark::WithCallbackMethod_ListPostmortems<
                         v1::Tidemark::WithCallbackMethod_GetPostmortem<
                             v1::Tidemark::Service>>>>>>>>>>;

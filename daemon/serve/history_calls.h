@@ -47,8 +47,7 @@ class HistoryCalls {
                      std::chrono::steady_clock::time_point deadline, std::string* file) const;
 
   QueryStatus ListPostmortems(const Viewer& viewer, v1::ListPostmortemsResponse* out) const;
-  QueryStatus GetPostmortem(const std::string& id, const Viewer& viewer,
-                            v1::Postmortem* out) const;
+  QueryStatus GetPostmortem(const std::string& id, const Viewer& viewer, v1::Postmortem* out) const;
 
  private:
   const SnapshotHub& hub_;

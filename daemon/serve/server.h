@@ -17,7 +17,7 @@
 namespace tidemark {
 class HistoryReader;
 class PostMortems;
-}
+}  // namespace tidemark
 
 namespace tidemark::serve {
 
@@ -39,7 +39,7 @@ struct ServerOptions {
   std::string http_token_file = {};  // bearer token of remote JSON readers; empty = they get none
 
   MetricsLevel metrics_level = MetricsLevel::kBasic;
-  const HistoryReader* history = nullptr;  // outlives the server; null: none is kept
+  const HistoryReader* history = nullptr;     // outlives the server; null: none is kept
   const PostMortems* post_mortems = nullptr;  // likewise
   std::string version = {};  // of the daemon, shown in snapshots and tidemark_build_info
 };

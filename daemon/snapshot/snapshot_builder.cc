@@ -557,8 +557,8 @@ std::shared_ptr<NodeSnapshot> SnapshotBuilder::Build(const TickInput& input) {
             ? &agent->second
             : nullptr;
     if (!record.seen) {
-      // Without an agent, the end of a process is that the scanner does not find it any more. Of one
-      // whose end was told, the last state stays.
+      // Without an agent, the end of a process is that the scanner does not find it any more. Of
+      // one whose end was told, the last state stays.
       if (record.told_end) {
         std::tie(record.liveness, record.exit_reason) = *record.told_end;
         ended_.push_back({input.monotonic_ns, Describe(&record, nullptr, input)});

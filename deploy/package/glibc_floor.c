@@ -1,5 +1,6 @@
-// What the bundled C++ runtime takes from a glibc newer than 2.34, for systems that have none newer.
-// weaken_versions.py lets the loader go on where these versions are missing; then these are found.
+// What the bundled C++ runtime takes from a glibc newer than 2.34, for systems that have none
+// newer. weaken_versions.py lets the loader go on where these versions are missing; then these are
+// found.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
