@@ -37,14 +37,19 @@ ProcessExit ExitFromStatus(int status) {
 }
 
 std::optional<ProcessExit> FindExit(const ProcRoot& root, pid_t pid, int pidfd) {
-  PidfdInfo info = {};
-  info.mask = kPidfdInfoExit;
-  if (::ioctl(pidfd, kPidfdGetInfo, &info) == 0 && (info.mask & kPidfdInfoExit) != 0) {
+  const auto kept = [pidfd]() -> std::optional<ProcessExit> {
+    PidfdInfo info = {};
+    info.mask = kPidfdInfoExit;
+    if (::ioctl(pidfd, kPidfdGetInfo, &info) != 0 || (info.mask & kPidfdInfoExit) == 0) {
+      return std::nullopt;
+    }
     return ExitFromStatus(info.exit_code);
-  }
+  };
+  if (const auto exit = kept()) return exit;
   const std::optional<procfs::Stat> stat = procfs::ReadStat(root, pid);
   if (stat && stat->exit_status) return ExitFromStatus(*stat->exit_status);
-  return std::nullopt;
+  // The parent may have waited for it between the two looks: only since then does the pidfd know.
+  return kept();
 }
 
 }  // namespace tidemark
