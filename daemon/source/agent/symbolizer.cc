@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -19,11 +20,10 @@ namespace {
 constexpr size_t kMostSymbols = 200'000;
 constexpr std::chrono::milliseconds kGather{50};  // so that a module is read once for many frames
 
-// Opens `path` as the process sees it. A link in there must not lead out of the process's root, and
-// nothing but a regular file is opened: a device or a pipe could do harm by being opened at all.
-UniqueFd OpenInRootOf(const ProcRoot& root, pid_t pid, const std::string& path) {
-  const UniqueFd directory(
-      ::open((root.Proc(pid) / "root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+// Opens `path` below `root`. A link in there must not lead out of the root, and nothing but a
+// regular file is opened: a device or a pipe could do harm by being opened at all.
+UniqueFd OpenBelow(const std::filesystem::path& root, const std::string& path) {
+  const UniqueFd directory(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return {};
   open_how how = {};
   how.flags = O_PATH | O_CLOEXEC;
@@ -100,7 +100,9 @@ void Symbolizer::Run() {
     const std::string build_id = module.build_id;
     lock.unlock();
     std::vector<Symbol> symbols;
-    const UniqueFd fd = OpenInRootOf(root_, pid, path);
+    UniqueFd fd = OpenBelow(root_.Proc(pid) / "root", path);
+    // The process is gone: the file at the same place here is the same one when its build id is.
+    if (!fd.valid() && !build_id.empty()) fd = OpenBelow("/", path);
     if (fd.valid()) {
       Result<std::vector<Symbol>> read = ReadSymbols(fd.get(), build_id, addresses);
       if (read.ok()) symbols = std::move(read).value();

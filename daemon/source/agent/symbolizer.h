@@ -1,7 +1,8 @@
 // Names native frames, off the tick's path: the tick asks, goes on with "module+0x123", and finds
 // the name at a later tick.
 //
-// A thread of its own reads the modules, through the process's own root while the process is there.
+// A thread of its own reads the modules, through the process's own root while the process is there,
+// and afterwards from the daemon's root where the file of the same path has the same build id.
 // Names are kept by build id, so that sixteen ranks of one job read each library once.
 // Find and answered may be called from any thread.
 #pragma once
