@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "daemon/detect/verdict.h"
@@ -55,21 +56,36 @@ int64_t BytesHeld(const ProcessSnapshot& process, const SiteView& site) {
   return FailingCall(process) != nullptr ? std::max(site.live.bytes, peak) : site.live.bytes;
 }
 
-int64_t BytesHeld(const ProcessSnapshot& process, const SeriesKey& key, int64_t last_bytes) {
-  if (key.memory_class != ToString(MemoryClass::kFwLive)) return last_bytes;
-  int64_t live = 0;
+struct FrameworkBytes {
+  int64_t live = 0;  // the region's last word, which may be a second younger than the last figures
+  int64_t held = 0;  // when it was refused memory; else as `live`
+};
+
+FrameworkBytes FrameworkBytesOn(const ProcessSnapshot& process, int device) {
+  FrameworkBytes bytes;
   for (const ClassTotal& total : process.totals) {
-    if (total.memory_class == MemoryClass::kFwLive && total.device == key.device) {
-      live += total.live_bytes;
+    if (total.memory_class == MemoryClass::kFwLive && total.device == device) {
+      bytes.live += total.live_bytes;
     }
   }
-  // The last figures may be a second older than the region's last word.
-  last_bytes = std::max(last_bytes, live);
-  if (FailingCall(process) == nullptr) return last_bytes;
+  bytes.held = bytes.live;
+  if (FailingCall(process) == nullptr) return bytes;
   for (const PeakView& peak : process.peaks) {
-    if (peak.side == wire::PeakSide::kFramework && peak.device == key.device) {
-      last_bytes = std::max(last_bytes, peak.peak_bytes);
+    if (peak.side == wire::PeakSide::kFramework && peak.device == device) {
+      bytes.held = std::max(bytes.held, peak.peak_bytes);
     }
+  }
+  return bytes;
+}
+
+int64_t BytesHeld(const ProcessSnapshot& process, const SeriesKey& key, int64_t last_bytes) {
+  const FrameworkBytes framework = FrameworkBytesOn(process, key.device);
+  if (key.memory_class == ToString(MemoryClass::kFwLive)) {
+    return std::max(last_bytes, framework.held);
+  }
+  // What it gave back while it unwound lies in the cache since.
+  if (key.memory_class == ToString(MemoryClass::kFwCache)) {
+    return std::max<int64_t>(0, last_bytes - (framework.held - framework.live));
   }
   return last_bytes;
 }
@@ -150,6 +166,15 @@ std::string Sentence(const v1::Grower& grower, uint64_t now_unix_ns) {
   return text;
 }
 
+// Whether the series lies in the memory of which there was none left.
+bool RanOut(const ProcessSnapshot& dead, const SeriesKey& key) {
+  const std::string cause = CauseOf(dead);
+  if (cause == "oom_killer") return key.device < 0;
+  if (cause != "device_out_of_memory") return true;
+  const int device = FailingCall(dead)->device;
+  return device < 0 ? key.device >= 0 : key.device == device;
+}
+
 void AddGrowers(const NodeSnapshot& snapshot, const ProcessSnapshot& dead,
                 const RecentBytes& recent, v1::Postmortem* out) {
   std::vector<Growth> all;
@@ -161,8 +186,10 @@ void AddGrowers(const NodeSnapshot& snapshot, const ProcessSnapshot& dead,
     std::vector<Growth> grown = GrowthOf(process, recent);
     all.insert(all.end(), grown.begin(), grown.end());
   }
-  std::ranges::stable_sort(
-      all, [](const Growth& a, const Growth& b) { return a.grew_bytes > b.grew_bytes; });
+  std::ranges::stable_sort(all, [&](const Growth& a, const Growth& b) {
+    return std::pair(RanOut(dead, a.key), a.grew_bytes) >
+           std::pair(RanOut(dead, b.key), b.grew_bytes);
+  });
   if (all.size() > kMostGrowers) all.resize(kMostGrowers);
   for (const Growth& growth : all) {
     v1::Grower* grower = out->add_growers();

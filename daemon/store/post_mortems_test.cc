@@ -190,6 +190,70 @@ TEST_F(PostMortemsTest, WhatAJobHeldWhenItWasRefusedMemoryOutlivesWhatItsEndLeft
   EXPECT_EQ(message.process().liveness(), "exited");
 }
 
+TEST_F(PostMortemsTest, WhatAJobGaveBackAfterTheRefusalIsNotAGrowthOfItsCache) {
+  PostMortems store(options_);
+  const auto with = [](int64_t live, int64_t cache) {
+    ProcessSnapshot rank = Rank(10, 0, live);
+    Waterfall waterfall;
+    waterfall.device = 0;
+    waterfall.lines = {{MemoryClass::kFwLive, live, ""}, {MemoryClass::kFwCache, cache, ""}};
+    rank.waterfalls = {waterfall};
+    rank.totals[0].live_bytes = live;
+    return rank;
+  };
+  store.Offer(Next({with(100 * kMiB, 50 * kMiB)}));
+  ProcessSnapshot dead = with(10 * kMiB, 940 * kMiB);  // it unwound; its segments stay
+  PeakView peak;
+  peak.side = wire::PeakSide::kFramework;
+  peak.device = 0;
+  peak.peak_bytes = 900 * kMiB;
+  dead.peaks = {peak};
+  EventView event;
+  event.type = "out_of_memory";
+  event.device = 0;
+  event.unix_ns = now_ + kSecond;
+  dead.events = {event};
+  dead.liveness = Liveness::kExited;
+  dead.exit_reason = "exited with status 1";
+  dead.last_update_unix_ns = now_ + kSecond;
+  store.Offer(Next({dead}));
+  Await(store, 1);
+  store.Stop();
+  v1::Postmortem message;
+  ASSERT_TRUE(store
+                  .Get(
+                      "10-7", [](uid_t) { return true; }, &message)
+                  .ok());
+  ASSERT_EQ(message.growers_size(), 1);
+  EXPECT_EQ(message.growers(0).memory_class(), "fw_live");
+  EXPECT_EQ(message.growers(0).live_bytes(), 900 * kMiB);
+}
+
+TEST_F(PostMortemsTest, WhatGrewInTheMemoryThatRanOutComesFirst) {
+  PostMortems store(options_);
+  const auto with = [](int64_t live, int64_t anon) {
+    ProcessSnapshot rank = Rank(10, 0, live);
+    rank.host.known = true;
+    rank.host.anon_bytes = anon;
+    return rank;
+  };
+  store.Offer(Next({with(kMiB, kMiB)}));
+  ProcessSnapshot dead = with(900 * kMiB, 200 * kMiB);
+  Kill(&dead, now_ + kSecond);
+  dead.exit_reason = "killed by the OOM killer";
+  store.Offer(Next({dead}));
+  Await(store, 1);
+  store.Stop();
+  v1::Postmortem message;
+  ASSERT_TRUE(store
+                  .Get(
+                      "10-7", [](uid_t) { return true; }, &message)
+                  .ok());
+  ASSERT_EQ(message.growers_size(), 2);
+  EXPECT_EQ(message.growers(0).memory_class(), "anon");
+  EXPECT_EQ(message.growers(1).memory_class(), "fw_live");
+}
+
 TEST_F(PostMortemsTest, ANewsThatComesAfterTheEndChangesTheCause) {
   PostMortems store(options_);
   ProcessSnapshot dead = Rank(10, 0, kMiB);
