@@ -63,7 +63,10 @@ std::string WhyNotObserved(const RegionCopy& region, const ObservedProcess& proc
 
 struct SnapshotBuilder::Record {
   Record(ProcessKey k, Symbolizer* symbolizer)
-      : key(std::move(k)), ledger(key.pid, symbolizer), probes(key.pid, symbolizer) {}
+      : key(std::move(k)),
+        ledger(key.pid, symbolizer),
+        probes(key.pid, symbolizer),
+        waterfalls(key.pid) {}
 
   // Whether the driver's memory is counted by the probes alone.
   bool ProbesCount() const { return uses_cuda && !cupti_counts; }
@@ -86,8 +89,7 @@ struct SnapshotBuilder::Record {
   HostMemory host;
   std::vector<std::pair<std::string, std::string>> cgroups;
   uint64_t cgroup_read_ns = 0;
-  std::map<int, WaterfallTracker> trackers;
-  std::vector<Waterfall> waterfalls;
+  ProcessWaterfalls waterfalls;
   std::vector<detect::Verdict> verdicts;
   std::vector<detect::SeriesPoint> series;
   std::vector<detect::LimitPoint> limits;
@@ -155,20 +157,6 @@ void SnapshotBuilder::Identify(Record* record, const Variables& variables, const
   record->identified = true;
 }
 
-std::vector<int> SnapshotBuilder::HeldOn(pid_t pid, const NvmlSample* nvml) const {
-  std::vector<int> devices;
-  if (nvml == nullptr) return devices;
-  for (const NvmlDevice& device : nvml->devices) {
-    for (const auto& [holder, bytes] : device.processes) {
-      if (holder == pid) {
-        devices.push_back(device.view.index);
-        break;
-      }
-    }
-  }
-  return devices;
-}
-
 void SnapshotBuilder::ReadHost(Record* record, const TickInput& input) {
   const std::optional<procfs::Status> status = procfs::ReadStatus(root_, record->key.pid);
   // A zombie has no memory any more: what it had last is the better answer.
@@ -201,10 +189,10 @@ void SnapshotBuilder::AbsorbAgent(ObservedProcess* process, const TickInput& inp
     record.generation = process->generation;
     record.identity.uid = process->uid;
     Identify(&record, VariablesOf(region), input);
-    record.trackers.clear();
+    record.waterfalls.Reset();
   }
   if (process->liveness == Liveness::kAlive) {
-    record.devices = DeviceMap(record.variables, uuids_, HeldOn(process->pid, input.nvml));
+    record.devices = DeviceMap(record.variables, uuids_, DevicesHeldBy(process->pid, input.nvml));
     ReadHost(&record, input);
   }
   record.ledger.Update(region, process->changes, record.devices, new_agent);
@@ -294,93 +282,26 @@ void SnapshotBuilder::Absorb(const TickInput& input) {
   AbsorbUnobserved(input);
 }
 
-DeviceFigure SnapshotBuilder::FigureOf(const Record& record, int device,
-                                       const NvmlSample* nvml) const {
-  DeviceFigure figure;
-  if (nvml == nullptr || nvml->state.state != "on") {
-    figure.source = nvml == nullptr ? "NVML has not answered yet" : "nvml: " + nvml->state.reason;
-    return figure;
-  }
-  if (device < 0 || static_cast<size_t>(device) >= nvml->devices.size()) {
-    figure.source = "nvml: no device " + std::to_string(device);
-    return figure;
-  }
-  const NvmlDevice& row = nvml->devices[static_cast<size_t>(device)];
-  int64_t bytes = 0;
-  bool found = false;
-  for (const auto& [pid, used] : row.processes) {
-    if (pid != record.key.pid || used < 0) continue;
-    bytes += used;  // once for each MIG instance
-    found = true;
-  }
-  if (found) {
-    figure.bytes = bytes;
-    figure.source = "nvml";
-    return figure;
-  }
-  // Blind to this pid: another pid namespace, a driver without the call, or no context yet.
-  figure.device_wide = true;
-  figure.bytes = row.view.used_bytes;
-  figure.source = row.processes_known ? "nvml does not list pid " + std::to_string(record.key.pid) +
-                                            " (another pid namespace?): the whole device's figure"
-                                      : "nvml: " + row.why + ": the whole device's figure";
-  return figure;
-}
-
-// A process that ended before the device was asked: what its calls took is known all the same.
-void SnapshotBuilder::DescribeWithoutFigure(Record* record, const ObservedProcess& process,
-                                            const TickInput& input) {
-  if (!record->waterfalls.empty()) return;
-  WaterfallTracker::Look look;
-  look.totals = ProcessLedger::Totals(process.copy(), record->devices);
-  look.accounts = record->ledger.OwnAccounts();
-  look.unix_ns = input.unix_ns;
-  std::set<int> devices;
-  for (const ClassTotal& total : look.totals) {
-    if (total.device >= 0) devices.insert(total.device);
-  }
-  DeviceFigure figure;
-  figure.source = "it ended before the device was asked";
-  for (const int device : devices) {
-    record->waterfalls.push_back(
-        WaterfallTracker(device).Update(figure, look, record->ledger.events()));
-  }
-}
-
 void SnapshotBuilder::AbsorbFigures(const TickInput& input) {
   for (auto& [pid, process] : input.agents->processes()) {
     const auto it = records_.find({pid, process.start_time_ticks});
     if (it == records_.end()) continue;
     Record& record = *it->second;
+    ProcessWaterfalls::Witnesses witnesses;
+    witnesses.before = ProcessLedger::Totals(process.copy(), record.devices);
+    witnesses.accounts = record.ledger.OwnAccounts();
+    witnesses.unix_ns = input.unix_ns;
     if (process.liveness != Liveness::kAlive) {
-      DescribeWithoutFigure(&record, process, input);
+      witnesses.totals = witnesses.before;
+      record.waterfalls.DescribeEnded(witnesses, record.ledger.events());
       continue;
     }
-    const std::vector<ClassTotal> before = ProcessLedger::Totals(process.copy(), record.devices);
     if (process.region == nullptr || process.broken) continue;
     process.region->RefreshTotals();
-    const std::vector<ClassTotal> after = ProcessLedger::Totals(process.copy(), record.devices);
-    std::set<int> devices;
-    for (const ClassTotal& total : after) {
-      if (total.device >= 0) devices.insert(total.device);
-    }
-    for (const int device : HeldOn(pid, input.nvml)) devices.insert(device);
-    record.waterfalls.clear();
-    for (const int device : devices) {
-      auto tracker = record.trackers.try_emplace(device, device).first;
-      WaterfallTracker::Look look;
-      look.totals = after;
-      look.accounts = record.ledger.OwnAccounts();
-      look.quiet = WaterfallTracker::TrackedCalls(before, device) ==
-                   WaterfallTracker::TrackedCalls(after, device);
-      if (device == *devices.begin()) {
-        look.observer_device_bytes =
-            static_cast<int64_t>(process.copy().header.observer_device_bytes);
-      }
-      look.unix_ns = input.unix_ns;
-      record.waterfalls.push_back(tracker->second.Update(FigureOf(record, device, input.nvml), look,
-                                                         record.ledger.events()));
-    }
+    witnesses.totals = ProcessLedger::Totals(process.copy(), record.devices);
+    witnesses.observer_device_bytes =
+        static_cast<int64_t>(process.copy().header.observer_device_bytes);
+    record.waterfalls.Update(input.nvml, witnesses, record.ledger.events());
   }
 }
 
@@ -421,7 +342,7 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
       if (record->seeded && total.witness == Witness::kCupti) continue;
       add(total.memory_class, total.device, total.live_bytes);
     }
-    for (const Waterfall& fall : record->waterfalls) {
+    for (const Waterfall& fall : record->waterfalls.all()) {
       if (!fall.figure_known) continue;
       for (const WaterfallLine& line : fall.lines) {
         if (line.memory_class == MemoryClass::kUnattributed) {
@@ -468,7 +389,7 @@ void SnapshotBuilder::Judge(Record* record, const ObservedProcess* process,
     }
   }
   if (alive && input.nvml != nullptr) {
-    for (const int device : HeldOn(record->key.pid, input.nvml)) {
+    for (const int device : DevicesHeldBy(record->key.pid, input.nvml)) {
       const DeviceView& view = input.nvml->devices[static_cast<size_t>(device)].view;
       limit({"device " + std::to_string(device), device, false, view.total_bytes, view.used_bytes});
       ++tick.facts.devices_with_context;
@@ -513,7 +434,7 @@ ProcessSnapshot SnapshotBuilder::Describe(Record* record, const ObservedProcess*
                                probes.entry_points().end());
   snapshot.witness_differences = record->witnesses.Differences();
   snapshot.losses.insert(snapshot.losses.end(), probes.losses().begin(), probes.losses().end());
-  snapshot.waterfalls = record->waterfalls;
+  snapshot.waterfalls = record->waterfalls.all();
   snapshot.host = record->host;
   snapshot.verdicts = record->verdicts;
   return snapshot;
@@ -671,7 +592,7 @@ void SnapshotBuilder::AbsorbProbes(const TickInput& input) {
   for (const BpfProcess& probes : input.bpf->processes) {
     const auto it = records_.find({probes.pid, probes.start_time_ticks});
     if (it == records_.end()) continue;
-    const std::vector<int> held = HeldOn(probes.pid, input.nvml);
+    const std::vector<int> held = DevicesHeldBy(probes.pid, input.nvml);
     Record& record = *it->second;
     record.probes.Update(probes, record.devices, held.size() == 1 ? held.front() : -1);
     CompareWitnesses(&record, probes, input);

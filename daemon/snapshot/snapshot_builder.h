@@ -27,7 +27,7 @@
 #include "daemon/identity/launcher.h"
 #include "daemon/ledger/process_ledger.h"
 #include "daemon/snapshot/node_snapshot.h"
-#include "daemon/snapshot/waterfall.h"
+#include "daemon/snapshot/process_waterfalls.h"
 #include "daemon/source/agent/agent_source.h"
 #include "daemon/source/agent/symbolizer.h"
 #include "daemon/source/bpf/bpf_source.h"
@@ -97,10 +97,6 @@ class SnapshotBuilder {
   void CompareWitnesses(Record* record, const BpfProcess& probes, const TickInput& input);
   void Judge(Record* record, const ObservedProcess* process, const TickInput& input);
   void JudgeJobs(NodeSnapshot* snapshot);
-  void DescribeWithoutFigure(Record* record, const ObservedProcess& process,
-                             const TickInput& input);
-  DeviceFigure FigureOf(const Record& record, int device, const NvmlSample* nvml) const;
-  std::vector<int> HeldOn(pid_t pid, const NvmlSample* nvml) const;
   ProcessSnapshot Describe(Record* record, const ObservedProcess* process, const TickInput& input);
 
   const BuilderOptions options_;

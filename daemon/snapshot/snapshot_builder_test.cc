@@ -362,6 +362,26 @@ TEST_F(SnapshotBuilderTest, AProcessThatEndedBeforeTheDeviceWasAskedShowsWhatIts
   EXPECT_EQ(dead->waterfalls[0].figure_bytes, 64 * kMiB);
 }
 
+TEST_F(SnapshotBuilderTest, AProcessThatTheDriverForgetsBeforeItIsGoneKeepsItsLastFigure) {
+  SetFigure(600 * kMiB);
+  const uint32_t totals = SetTotals(Layer::kDriver, Kind::kDevice, 0, 64 * kMiB);
+  Tick();
+  nvml_.devices[1].processes = {{::getpid() + 1, 40960 * kMiB}};
+  nvml_.devices[1].view.used_bytes = 40960 * kMiB;
+  const auto leaving = Tick();
+  const ProcessSnapshot* process = Find(*leaving, ::getpid());
+  ASSERT_EQ(process->waterfalls.size(), 1u);
+  EXPECT_TRUE(process->waterfalls[0].figure_known);
+  EXPECT_EQ(process->waterfalls[0].figure_bytes, 600 * kMiB);
+  EXPECT_EQ(process->waterfalls[0].figure_source, "nvml lists it no more: its last figure");
+  // It did not end, it reset the device: nothing is left there.
+  wire::TotalsRow& row = region_.At<wire::TotalsRow>(wire::Section::kTotals, totals);
+  row.seq += 2;
+  row.live_bytes = 0;
+  row.freed_bytes = row.allocated_bytes;
+  EXPECT_TRUE(Find(*Tick(), ::getpid())->waterfalls.empty());
+}
+
 // A process on its way out holds no device any more; what it would have met, and when, must not
 // vanish with it.
 TEST_F(SnapshotBuilderTest, AProcessThatEndedKeepsItsTimeToOutOfMemory) {
