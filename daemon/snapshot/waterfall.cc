@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "daemon/detect/verdict.h"
 
@@ -53,6 +54,21 @@ EventName NameOfEvent(const EventView& event) {
 bool HoldsSegments(MemoryClass memory_class) {
   return memory_class == MemoryClass::kDevice || memory_class == MemoryClass::kPool ||
          memory_class == MemoryClass::kVmm;
+}
+
+// What had already taken memory when the context could first be measured, and is in its figure.
+std::string NoteOfContext(const std::deque<EventView>& events) {
+  std::map<std::string, int> before;
+  for (const EventView& event : events) {
+    const EventName name = NameOfEvent(event);
+    if (name.rank > 0) ++before[name.name];
+  }
+  std::string note;
+  for (const auto& [name, times] : before) {
+    note += (note.empty() ? "with what came before it could be measured: " : ", ") + name;
+    if (times > 1) note += " (" + std::to_string(times) + ")";
+  }
+  return note;
 }
 
 void AddTo(std::string* note, std::string_view name, int64_t bytes) {
@@ -126,8 +142,8 @@ Waterfall WaterfallTracker::Update(const DeviceFigure& figure, const Look& look,
 
   if (fall.figure_known) {
     const int64_t rest = *figure.bytes - known;
-    LearnContext(rest, look);
-    lines.push_back({MemoryClass::kContext, *context_, ""});
+    LearnContext(rest, look, events);
+    lines.push_back({MemoryClass::kContext, *context_, context_note_});
     const int64_t unattributed = rest - *context_;
     if (look.quiet) NameChange(unattributed, look, events);
     lines.push_back({MemoryClass::kUnattributed, unattributed, RisesNote()});
@@ -146,11 +162,12 @@ Waterfall WaterfallTracker::Update(const DeviceFigure& figure, const Look& look,
   return fall;
 }
 
-void WaterfallTracker::LearnContext(int64_t rest, const Look& look) {
+void WaterfallTracker::LearnContext(int64_t rest, const Look& look,
+                                    const std::deque<EventView>& events) {
   if (first_unix_ns_ == 0) first_unix_ns_ = look.unix_ns;
   if (context_final_) return;
   if (!look.quiet) {
-    if (!context_) context_ = rest;  // to begin with
+    if (!context_) context_ = rest;  // to begin with: no rise is named before a quiet look
     return;
   }
   int64_t smallest = rest;
@@ -165,10 +182,12 @@ void WaterfallTracker::LearnContext(int64_t rest, const Look& look) {
       smallest = std::max(*first_rest_, rest);
     }
     if (learned_) smallest = std::min(*context_, smallest);
+    if (!learned_ || smallest < *context_) context_note_ = NoteOfContext(events);
     learned_ = true;
   }
   // What moves between context and unattributed is no rise of the latter.
-  if (context_) named_unattributed_ += *context_ - smallest;
+  if (seen_quiet_) named_unattributed_ += *context_ - smallest;
+  seen_quiet_ = true;
   context_ = smallest;
   context_final_ = learned_ && look.unix_ns - first_unix_ns_ >= kContextWindowNs;
 }

@@ -8,8 +8,9 @@
 // notes name the libraries that hold some of the rest on their own account, and `vmm` says how much
 // of it is the framework's expandable segments.
 // `context` is the smallest (figure - tracked) seen in the first seconds, looking only when nothing
-// was allocated or freed meanwhile; what comes on top of it is `unattributed`, which may be
-// negative, and whose rises carry the name of the event that coincided.
+// was allocated or freed meanwhile; its note names what had been loaded or set up before that look
+// and is in it. What comes on top of it is `unattributed`, which may be negative, and whose rises
+// carry the name of the event that coincided.
 //
 // Owned by the tick thread; one object a process and device.
 #pragma once
@@ -54,7 +55,7 @@ class WaterfallTracker {
 
  private:
   std::vector<WaterfallLine> KnownLines(const Look& look) const;
-  void LearnContext(int64_t rest, const Look& look);
+  void LearnContext(int64_t rest, const Look& look, const std::deque<EventView>& events);
   void NameChange(int64_t unattributed, const Look& look, const std::deque<EventView>& events);
   std::string RisesNote() const;
 
@@ -62,6 +63,8 @@ class WaterfallTracker {
   uint64_t first_unix_ns_ = 0;         // of the first figure
   std::optional<int64_t> first_rest_;  // of the first quiet look, when the context may be half made
   std::optional<int64_t> context_;
+  std::string context_note_;
+  bool seen_quiet_ = false;
   bool learned_ = false;  // from a quiet look at a finished context
   bool context_final_ = false;
   int64_t named_unattributed_ = 0;  // up to which changes have been named

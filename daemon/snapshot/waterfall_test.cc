@@ -200,6 +200,24 @@ TEST_F(WaterfallTest, AFigureThatDoesNotFitItsTotalsTeachesNothing) {
   EXPECT_EQ(Line(fall, MemoryClass::kUnattributed), 0);
 }
 
+TEST_F(WaterfallTest, WhatWasLoadedBeforeTheContextCouldBeMeasuredIsSaidOfIt) {
+  const std::vector<ClassTotal> loading = {Total(MemoryClass::kDevice, Witness::kCupti, 4 * kMiB)};
+  Step(kContext + 4 * kMiB, loading, false);  // calls all the time
+  Happened("module_loaded");
+  Happened("module_loaded");
+  Happened("communicator");
+  Step(kContext + 84 * kMiB, loading, false);
+  Waterfall fall = Step(kContext + 84 * kMiB, loading);
+  EXPECT_EQ(Line(fall, MemoryClass::kContext), kContext + 80 * kMiB);
+  EXPECT_EQ(Note(fall, MemoryClass::kContext),
+            "with what came before it could be measured: communicator, module load (2)");
+  Happened("limit_raised");
+  fall = Step(kContext + 100 * kMiB, loading);
+  EXPECT_EQ(Note(fall, MemoryClass::kContext),
+            "with what came before it could be measured: communicator, module load (2)");
+  EXPECT_EQ(Note(fall), "stack limit: 16.0 MiB");
+}
+
 TEST_F(WaterfallTest, TheAgentsOwnDeviceBytesAreALine) {
   SettleContext();
   observer_ = 2 * kMiB;
