@@ -199,6 +199,15 @@ TEST(Render, EveryLeakSaysThatAllocatingIsNotHolding) {
   EXPECT_THAT(text, HasSubstr("who holds it: tidemark sites --holders"));
 }
 
+TEST(Render, ALeakOfAProcessThatFreedAllOnItsWayOutShowsItsLastStep) {
+  v1::Snapshot snapshot = testing::LeakingSnapshot();
+  EXPECT_THAT(LeaksText(snapshot, Ink()), HasSubstr("120 x 8 MiB live"));
+  for (v1::Process& process : *snapshot.mutable_processes()) {
+    for (v1::Site& site : *process.mutable_sites()) site.clear_live();
+  }
+  EXPECT_THAT(LeaksText(snapshot, Ink()), HasSubstr("120 x 8 MiB at the last step"));
+}
+
 TEST(Render, LeaksInJsonNameSiteAndMembers) {
   const Json json = LeaksJson(testing::LeakingSnapshot());
   EXPECT_EQ(json["leak"], true);

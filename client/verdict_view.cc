@@ -192,7 +192,10 @@ std::string VerdictDetails(const VerdictGroup& group, const Ink& ink) {
 
   if (const v1::Site* site = BlamedSite(group)) {
     text += "    allocated here: " + ink.Bold(SiteTextWithCallee(*site)) + "\n";
-    text += "      " + BlocksText(*site, site->live()) + " live";
+    // A process frees all it has on its way out: what it held at its last step is what leaked.
+    const bool ended = site->live().count() == 0 && site->at_last_step().count() > 0;
+    text += "      " + BlocksText(*site, ended ? site->at_last_step() : site->live()) +
+            (ended ? " at the last step" : " live");
     if (verdict.site_share() > 0) {
       text += ", " + FormatShare(verdict.site_share()) + " of the growth";
     }
