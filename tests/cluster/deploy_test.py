@@ -127,6 +127,9 @@ def rules_use_only_metrics_that_exist():
 
 def configurations_are_valid():
     need("promtool", "prometheus")
+    # An agent has neither rules nor alerts: Prometheus refuses them in that mode.
+    run("promtool", "check", "config", "--agent", "--syntax-only",
+        DEPLOY / "prometheus/remote-write.yml")
     for path in sorted((DEPLOY / "prometheus/scrape").glob("*.yml")):
         text = path.read_text()
         # Debian's promtool is built without discovery in Kubernetes: check the rest of that file.
@@ -163,8 +166,51 @@ def kubernetes_manifests_render():
     check("runtimeClassName: nvidia" in run("kubectl", "kustomize",
                                             DEPLOY / "kubernetes/nvidia-runtime"),
           "the overlay does not set the class")
-    check("kind: PodMonitor" in run("kubectl", "kustomize",
-                                    DEPLOY / "kubernetes/prometheus-operator"), "no PodMonitor")
+    operator = run("kubectl", "kustomize", DEPLOY / "kubernetes/prometheus-operator")
+    check("kind: PodMonitor" in operator and "kind: PrometheusRule" in operator, operator)
+
+
+def manifests_pass_the_schemas_of_their_kinds():
+    need("kubectl", "kubectl")
+    need("npm", "nodejs and npm")
+    here = SOURCE / "tests/cluster/manifests"
+    if not (here / "node_modules/kubernetes-models").exists():
+        done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=here,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(f"skipped: npm cannot fetch the models: {done.stderr[-300:]}")
+            sys.exit(77)
+    kustomizations = sorted(DEPLOY.rglob("kustomization.yaml"))
+    check(len(kustomizations) >= 8, f"only {kustomizations}")
+    with tempfile.TemporaryDirectory() as name:
+        files = sorted((DEPLOY / "kubernetes/examples").glob("*.yaml"))
+        for path in kustomizations:
+            folder = path.parent.relative_to(DEPLOY)
+            files.append(pathlib.Path(name) / (str(folder).replace("/", "-") + ".yaml"))
+            files[-1].write_text(run("kubectl", "kustomize", path.parent))
+        print(run("node", here / "validate.mjs", *files))
+        # Of each way to be wrong one that must be found.
+        base = files[-1].parent / "kubernetes-base.yaml"
+        for right, wrong in (("hostPID: true", "hostPIDs: true"), ("hostPID: true", "hostPID: 1"),
+                             ("kind: DaemonSet", "kind: Daemonset"), ("image: ", "imge: ")):
+            text = base.read_text()
+            check(right in text, f"no {right} in {base}")
+            broken = pathlib.Path(name) / "broken.yaml"
+            broken.write_text(text.replace(right, wrong))
+            done = subprocess.run(["node", here / "validate.mjs", broken], capture_output=True)
+            check(done.returncode == 1, f"{wrong} is not found")
+
+
+def generated_rules_are_those_of_prometheus():
+    run(sys.executable, DEPLOY / "kubernetes/prometheus-operator/generate.py", "--check")
+
+
+def scripts_are_clean():
+    need("shellcheck", "shellcheck")
+    scripts = [path for path in [*DEPLOY.rglob("*"), *(SOURCE / "tests").rglob("*.sh")]
+               if path.is_file() and path.read_bytes().startswith((b"#!/bin/sh", b"#!/usr/bin/env bash"))]
+    check(len(scripts) > 7, f"only {scripts}")
+    run("shellcheck", *scripts)
 
 
 def dashboards_are_as_generated():
