@@ -349,7 +349,7 @@ void Daemon::TellHistory(TickInput* input) const {
   lost("history_snapshots", state.lost_snapshots);
   lost("history_rows", state.lost_rows);
   lost("history_writes_failed", state.failed_writes);
-  lost("history_damaged_files", state.set_aside);
+  lost("history_files_set_aside", state.set_aside);
 }
 
 void Daemon::TellPostMortems(TickInput* input) const {

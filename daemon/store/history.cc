@@ -117,8 +117,7 @@ class History::Writer {
     const Result<void> opened = database_.Open();
     if (database_.file_id() != before) sampler_.Forget();
     if (database_.set_aside() != aside) {
-      spdlog::warn("the history was damaged; it is kept as {}.damaged and begun anew",
-                   path().string());
+      spdlog::warn("the history is begun anew: {}", database_.why_set_aside());
     }
     {
       std::lock_guard lock(mutex_);

@@ -31,7 +31,7 @@ struct HistoryState {
   uint64_t lost_snapshots = 0;  // dropped because the writer was too slow
   uint64_t lost_rows = 0;       // dropped because the disk did not take them in time
   uint64_t failed_writes = 0;
-  uint64_t set_aside = 0;  // damaged files
+  uint64_t set_aside = 0;  // files that were damaged, or of a newer daemon
   uint64_t bytes_on_disk = 0;
   // Grows whenever the file is another one than before; readers open theirs again.
   uint64_t generation = 0;

@@ -49,7 +49,7 @@ Error HistoryDatabase::Failed(const std::string& tried) {
 Result<void> HistoryDatabase::Open() {
   Result<void> opened = TryOpen();
   if (opened.ok() || !(damaged_ || newer_)) return opened;
-  SetAside();
+  SetAside(opened.error().why);
   return TryOpen();
 }
 
@@ -101,14 +101,16 @@ Result<void> HistoryDatabase::SetUp() {
   return newer_ ? migrated : why;
 }
 
-void HistoryDatabase::SetAside() {
+void HistoryDatabase::SetAside(const std::string& why) {
+  const std::string aside = path_.string() + (newer_ ? ".newer" : ".damaged");
   std::error_code ignored;
-  std::filesystem::rename(path_, path_.string() + ".damaged", ignored);
   // A log belongs to its database: beside a new one it would be applied to it.
-  for (const char* part : {"-wal", "-shm"}) {
-    std::filesystem::remove(path_.string() + part, ignored);
+  for (const char* part : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(aside + part, ignored);
+    std::filesystem::rename(path_.string() + part, aside + part, ignored);
   }
   ++set_aside_;
+  why_set_aside_ = why + "; it is kept as " + aside;
 }
 
 HistorySampler::Known HistoryDatabase::KnownOf(const ProcessKey& key) {

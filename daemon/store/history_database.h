@@ -27,8 +27,8 @@ class HistoryDatabase {
   // Bytes on disk stay below `cap_bytes`, the log included.
   HistoryDatabase(std::filesystem::path path, uint64_t cap_bytes);
 
-  // Opens or makes the file. One that is damaged or of a newer daemon is renamed to NAME.damaged,
-  // over an earlier one, and a new one made; set_aside() counts it.
+  // Opens or makes the file. One that is damaged or of a newer daemon is renamed to NAME.damaged or
+  // NAME.newer, over an earlier one, and a new one made; set_aside() counts it.
   Result<void> Open();
   bool is_open() const { return db_ != nullptr; }
   // Whether Open may help: the file is damaged, gone or another one, or the disk failed otherwise
@@ -37,6 +37,8 @@ class HistoryDatabase {
   // Of the file that is open: another number means another file, with other row ids.
   int64_t file_id() const { return file_id_; }
   uint64_t set_aside() const { return set_aside_; }
+  // Of the last one: what was wrong with it and where it is now.
+  const std::string& why_set_aside() const { return why_set_aside_; }
 
   HistorySampler::Known KnownOf(const ProcessKey& key);
 
@@ -51,7 +53,7 @@ class HistoryDatabase {
  private:
   Result<void> TryOpen();
   Result<void> SetUp();
-  void SetAside();
+  void SetAside(const std::string& why);
   bool WriteAll(HistorySampler* sampler, uint64_t now_ms);
   bool WriteTrack(HistorySampler::Track* track);
   bool WriteChunk(int64_t process, HistoryChunk* chunk);
@@ -74,6 +76,7 @@ class HistoryDatabase {
   bool tight_ = false;              // the last write met the cap: make more room before the next
   std::vector<int64_t*> assigned_;  // row ids given in the transaction under way
   uint64_t set_aside_ = 0;
+  std::string why_set_aside_;
   uint64_t chunks_pruned_ = 0;
   uint64_t pruned_ms_ = 0;
 };
