@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace tidemark {
 namespace {
@@ -168,15 +170,27 @@ bool TakeColumn(Cursor in, bool range, size_t count, std::vector<Sample>* values
   return in.empty();
 }
 
-std::string Deflate(const std::string& plain) {
+// zlib's usual 256 KiB of state would be fetched from the kernel and given back for every block, at
+// several times the price of the compression; blocks are small, and so may its window be.
+constexpr int kWindowBits = 12;
+constexpr int kMemLevel = 6;
+
+std::string Deflate(std::string plain) {
   std::string out;
   PutVarint(plain.size(), &out);
   const size_t head = out.size();
-  uLongf bytes = compressBound(plain.size());
-  out.resize(head + bytes);
-  compress2(reinterpret_cast<Bytef*>(out.data() + head), &bytes,
-            reinterpret_cast<const Bytef*>(plain.data()), plain.size(), 1);
-  out.resize(head + bytes);
+  z_stream stream = {};
+  if (::deflateInit2(&stream, 1, Z_DEFLATED, kWindowBits, kMemLevel, Z_DEFAULT_STRATEGY) != Z_OK) {
+    throw std::bad_alloc();  // nothing else can fail with these arguments
+  }
+  out.resize(head + ::deflateBound(&stream, plain.size()));
+  stream.next_in = reinterpret_cast<Bytef*>(plain.data());
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data() + head);
+  stream.avail_out = static_cast<uInt>(out.size() - head);
+  ::deflate(&stream, Z_FINISH);  // whole at once: the bound is enough for it
+  out.resize(head + stream.total_out);
+  ::deflateEnd(&stream);
   return out;
 }
 
@@ -249,7 +263,7 @@ std::string SampleBlock::Encode() const {
     PutVarint(payload.size(), &plain);
     plain += payload;
   }
-  return Deflate(plain);
+  return Deflate(std::move(plain));
 }
 
 std::optional<SampleBlock> SampleBlock::Decode(
