@@ -87,6 +87,18 @@ RankKey KeyOf(const ProcessSnapshot& process) {
   return main ? RankKey{rank, 0} : RankKey{-1, process.key.pid};
 }
 
+// Whether the class means the same on both sides and is known on both.
+bool Comparable(const std::string& memory_class, const MomentView& before,
+                const MomentView& after) {
+  if (before.known_classes.empty() && after.known_classes.empty()) {
+    return memory_class != "driver_device";  // its parts are there
+  }
+  const auto known = [&](const MomentView& view) {
+    return view.known_classes.empty() || view.known_classes.contains(memory_class);
+  };
+  return known(before) && known(after);
+}
+
 void AddClassesAndRanks(const MomentView& before, const MomentView& after, v1::DiffResponse* out) {
   struct Sides {
     int64_t before = 0;
@@ -99,6 +111,7 @@ void AddClassesAndRanks(const MomentView& before, const MomentView& after, v1::D
       auto& [process, of_rank] = ranks[KeyOf(*held.process)];
       process = held.process;
       for (const auto& [key, bytes] : held.classes) {
+        if (!Comparable(key.memory_class, before, after)) continue;
         classes[key].*side += bytes;
         of_rank[key].*side += bytes;
       }

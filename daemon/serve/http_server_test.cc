@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "daemon/serve/history_calls.h"
@@ -368,6 +369,13 @@ TEST_F(HttpServerTest, QuestionsToThePastTakeTheFieldsOfTheRpc) {
   ASSERT_THAT(answer, StartsWith("HTTP/1.1 200 "));
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(Body(answer), &diff).ok());
   EXPECT_GT(diff.sites_size(), 0);
+  // Of the end of loading only some classes are known, and the device's as a whole: the others are
+  // no growth since.
+  std::set<std::string> classes;
+  for (const v1::DiffClass& line : diff.classes()) classes.insert(line.memory_class());
+  EXPECT_THAT(classes, ::testing::IsSupersetOf({"fw_live", "driver_device"}));
+  EXPECT_THAT(classes, Not(::testing::Contains("device")));
+  EXPECT_THAT(classes, Not(::testing::Contains("context")));
   EXPECT_THAT(Get("/api/v1/diff?before.moment.name=yesterday"), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(Get("/api/v1/diff?before.pids=7"), StartsWith("HTTP/1.1 404 "));
   const std::string file = Get("/api/v1/export?format=folded");

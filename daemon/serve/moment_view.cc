@@ -51,40 +51,82 @@ BytesAndCount HeldAt(const SiteView& site, Name name) {
   return {};
 }
 
+constexpr char kDriverDevice[] = "driver_device";
+
+std::string ClassOf(wire::PeakSide side) {
+  switch (side) {
+    case wire::PeakSide::kFramework:
+      return std::string(ToString(MemoryClass::kFwLive));
+    case wire::PeakSide::kDriverDevice:
+      return kDriverDevice;
+    case wire::PeakSide::kPinned:
+      return std::string(ToString(MemoryClass::kPinned));
+    case wire::PeakSide::kHostFramework:
+      return std::string(ToString(MemoryClass::kFwHost));
+  }
+  return kDriverDevice;
+}
+
+// The lines of a waterfall that are the driver's, together.
+void AddDriverDevice(std::map<SeriesKey, int64_t>* classes) {
+  std::map<SeriesKey, int64_t> sums;
+  for (const MemoryClass part :
+       {MemoryClass::kDevice, MemoryClass::kPool, MemoryClass::kVmm, MemoryClass::kArray,
+        MemoryClass::kGraph, MemoryClass::kFwLive, MemoryClass::kFwCache}) {
+    for (const auto& [key, bytes] : *classes) {
+      if (key.device >= 0 && key.memory_class == ToString(part)) {
+        sums[{kDriverDevice, key.device, 0}] += bytes;
+      }
+    }
+  }
+  classes->merge(sums);
+}
+
+// What is known of a moment besides the sides of which peaks are kept.
+std::set<std::string> KnownAt(Name name) {
+  if (name == Name::kNow || name == Name::kTime) return {};
+  std::set<std::string> known;
+  for (const wire::PeakSide side : {wire::PeakSide::kFramework, wire::PeakSide::kDriverDevice,
+                                    wire::PeakSide::kPinned, wire::PeakSide::kHostFramework}) {
+    known.insert(ClassOf(side));
+  }
+  if (name != Name::kPeak) known.insert(std::string(ToString(MemoryClass::kAnon)));
+  return known;
+}
+
 std::map<SeriesKey, int64_t> ClassesAt(const ProcessSnapshot& process, Name name) {
   std::map<SeriesKey, int64_t> classes;
-  const auto put = [&classes](MemoryClass c, int device, int64_t bytes) {
-    classes[{std::string(ToString(c)), device, 0}] = bytes;
-  };
+  const SeriesKey anon{std::string(ToString(MemoryClass::kAnon)), -1, 0};
   switch (name) {
     case Name::kNow:
     case Name::kTime:
       for (const auto& [key, bytes] : BytesByClass(process)) classes[key] = bytes;
+      AddDriverDevice(&classes);
       break;
     case Name::kLoad:
       for (const PhaseView& phase : process.phases) {
         if (phase.name != "load") continue;
         for (const PhaseGroupView& group : phase.groups) {
-          put(group.memory_class, group.device, group.end_bytes);
+          // Of the device's memory a phase knows the driver's as a whole.
+          const std::string memory_class = group.memory_class == MemoryClass::kDevice
+                                               ? kDriverDevice
+                                               : std::string(ToString(group.memory_class));
+          classes[{memory_class, group.device, 0}] = group.end_bytes;
         }
       }
       break;
     case Name::kPeak:
-      for (const ClassTotal& total : process.totals) {
-        if (total.witness == Witness::kBpf || total.before_attach) continue;  // the second witness
-        put(total.memory_class, total.device, total.peak_bytes);
+      for (const PeakView& peak : process.peaks) {
+        classes[{ClassOf(peak.side), peak.device, 0}] = peak.peak_bytes;
       }
       break;
     case Name::kLastStep:
       if (process.steps->empty()) break;
       for (const StepGroupView& group : process.steps->back()->groups) {
-        if (group.side == wire::PeakSide::kFramework) {
-          put(MemoryClass::kFwLive, group.device, group.end_bytes);
-        } else if (group.side == wire::PeakSide::kPinned) {
-          put(MemoryClass::kPinned, group.device, group.end_bytes);
-        } else if (group.side == wire::PeakSide::kHostFramework) {
-          put(MemoryClass::kFwHost, group.device, group.end_bytes);
-        }
+        classes[{ClassOf(group.side), group.device, 0}] = group.end_bytes;
+      }
+      if (process.steps->back()->anon_bytes >= 0) {
+        classes[anon] = process.steps->back()->anon_bytes;
       }
       break;
   }
@@ -111,6 +153,7 @@ QueryStatus ViewMoment(const NodeSnapshot& snapshot, const v1::DiffSide& side,
     return {QueryCode::kUnavailable, "this daemon keeps no history: state.history is 0"};
   }
   out->unix_ns = *name == Name::kTime ? side.moment().unix_ns() : snapshot.unix_ns;
+  out->known_classes = KnownAt(*name);
   bool selected = false;
   QueryStatus missing;
   for (const ProcessSnapshot& process : snapshot.processes) {
@@ -128,6 +171,7 @@ QueryStatus ViewMoment(const NodeSnapshot& snapshot, const v1::DiffSide& side,
       if (!status.ok()) return status;
       out->unix_ns = then.unix_ns;
       held.classes = std::move(then.classes);
+      AddDriverDevice(&held.classes);
       for (const auto& [key, bytes] : then.sites) held.sites[key] = {bytes, 0};
     } else {
       held.classes = ClassesAt(process, *name);

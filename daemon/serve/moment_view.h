@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct MomentView {
   uint64_t unix_ns = 0;  // of the samples; of the snapshot where the moment is relative
   std::vector<ProcessMoment> processes;
   std::vector<std::string> notes;  // what is not known of this moment
+  // The only classes that are known of a moment which agents remember; empty: all. Beside those of
+  // the waterfall there is "driver_device" at each moment: all that the driver handed out.
+  std::set<std::string> known_classes;
 };
 
 // kInvalid for a moment that does not exist, kNotFound when `side` selects nothing, and what
