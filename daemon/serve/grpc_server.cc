@@ -2,7 +2,6 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server_posix.h>
 
 #include <atomic>
@@ -13,6 +12,7 @@
 
 #include "daemon/serve/freshness.h"
 #include "daemon/serve/grpc_service.h"
+#include "daemon/serve/grpc_tls.h"
 #include "daemon/serve/ip_address.h"
 #include "daemon/serve/unix_listener.h"
 
@@ -25,7 +25,6 @@ constexpr int kMaxStreamsOfConnection = 32;
 constexpr int kIdleConnectionMs = 5 * 60 * 1000;  // also what a silent stranger gets
 constexpr std::chrono::milliseconds kGrace{500};
 constexpr int kHandshakeMs = 10 * 1000;
-constexpr unsigned kLookForNewFilesSeconds = 1;
 
 void EnableReflectionOnce() {
   static std::once_flag once;
@@ -33,25 +32,18 @@ void EnableReflectionOnce() {
   grpc::EnableDefaultHealthCheckService(true);
 }
 
-std::shared_ptr<grpc::ServerCredentials> CredentialsFor(const TlsPaths& tls) {
-  if (!tls.enabled()) return grpc::InsecureServerCredentials();
-  namespace experimental = grpc::experimental;
-  experimental::TlsServerCredentialsOptions options(
-      std::make_shared<experimental::FileWatcherCertificateProvider>(
-          tls.key, tls.certificate, tls.client_ca, kLookForNewFilesSeconds));
-  options.watch_root_certs();
-  options.watch_identity_key_cert_pairs();
-  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  return experimental::TlsServerCredentials(options);
-}
-
-Result<void> CheckTcp(const GrpcTcp& tcp) {
+// Null where the port is plain text.
+Result<std::shared_ptr<GrpcTls>> CheckTcp(const GrpcTcp& tcp) {
   const std::string tried = "serve gRPC on " + HostAndPort(tcp.address, tcp.port);
   if (!IsIpAddress(tcp.address)) {
     return Error{tried, "that is no IP address and port", "for example 0.0.0.0:9471"};
   }
-  if (tcp.tls.enabled()) return CheckTlsFiles(tcp.tls);
-  if (IsLoopback(tcp.address) || tcp.beyond_loopback) return {};
+  if (tcp.tls.enabled()) {
+    auto tls = std::make_shared<GrpcTls>(tcp.tls);
+    if (const Result<void> loaded = tls->Load(); !loaded) return loaded.error();
+    return tls;
+  }
+  if (IsLoopback(tcp.address) || tcp.beyond_loopback) return std::shared_ptr<GrpcTls>();
   return Error{tried, "plain gRPC beyond loopback is off",
                "set tls.certificate, tls.key and tls.client_ca, or allow it explicitly "
                "(api.beyond_loopback: true)"};
@@ -74,9 +66,11 @@ class GrpcServer::Impl {
     EnableReflectionOnce();
     grpc::ServerBuilder builder;
     if (!tcp_.address.empty()) {
-      if (const auto checked = CheckTcp(tcp_); !checked) return checked.error();
-      builder.AddListeningPort(HostAndPort(tcp_.address, tcp_.port), CredentialsFor(tcp_.tls),
-                               &tcp_port_);
+      const auto checked = CheckTcp(tcp_);
+      if (!checked) return checked.error();
+      tls_ = *checked;
+      builder.AddListeningPort(HostAndPort(tcp_.address, tcp_.port),
+                               tls_ ? tls_ : grpc::InsecureServerCredentials(), &tcp_port_);
     }
     // Two daemons on one port would answer by turns.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -153,6 +147,7 @@ class GrpcServer::Impl {
   const GrpcTcp tcp_;
   int tcp_port_ = 0;
   GrpcService service_;
+  std::shared_ptr<GrpcTls> tls_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
   UnixListener listener_;
   std::optional<bool> serving_;  // Start, then the watcher

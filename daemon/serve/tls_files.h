@@ -7,7 +7,9 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "daemon/serve/serve_counters.h"
@@ -26,16 +28,42 @@ struct TlsPaths {
   bool enabled() const { return !certificate.empty(); }
 };
 
-// Whether all three can be read and the key belongs to the certificate. The error names the file.
-Result<void> CheckTlsFiles(const TlsPaths& paths);
+struct TlsTexts {
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+};
 
-// OpenSSL's context for servers that do not watch their files themselves. Each handshake looks
-// whether a file was replaced; what cannot be loaded then is left, and the last good one goes on.
-// Thread-safe once loaded.
+// The three files as they were when they last were all good. Thread-safe.
+class TlsFiles {
+ public:
+  explicit TlsFiles(TlsPaths paths) : paths_(std::move(paths)) {}
+
+  // All three can be read and the key belongs to the certificate; else the error names the file.
+  Result<TlsTexts> Load();
+  // Once for each time that files were replaced by good ones. What cannot be loaded, or does not
+  // fit together because it is only half replaced, is left and looked at again at the next call.
+  std::optional<TlsTexts> Replaced();
+
+  const TlsPaths& paths() const { return paths_; }
+
+ private:
+  using Stamps = std::array<timespec, 3>;
+
+  Stamps Look() const;
+  Result<TlsTexts> Read() const;
+
+  const TlsPaths paths_;
+  std::mutex mutex_;
+  Stamps stamps_ = {};
+};
+
+// OpenSSL's context over such files: each handshake looks whether they were replaced. Thread-safe
+// once loaded.
 class TlsContext {
  public:
   TlsContext(TlsPaths paths, ServeCounters& counters)
-      : paths_(std::move(paths)), counters_(counters) {}
+      : files_(std::move(paths)), counters_(counters) {}
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
@@ -45,20 +73,17 @@ class TlsContext {
 
  private:
   using Pointer = std::shared_ptr<ssl_ctx_st>;
-  using Stamps = std::array<timespec, 3>;
 
   static int OnHello(ssl_st* connection, int* alert, void* self);
   static void OnEvent(const ssl_st* connection, int where, int value);
-  Result<Pointer> Make() const;
-  Stamps Look() const;
+  Result<Pointer> Make(const TlsTexts& texts) const;
   Pointer Current();
 
-  const TlsPaths paths_;
+  TlsFiles files_;
   ServeCounters& counters_;
   Pointer entry_;
   std::mutex mutex_;
   Pointer current_;
-  Stamps stamps_ = {};
 };
 
 }  // namespace tidemark::serve

@@ -163,6 +163,8 @@ def kubernetes_manifests_render():
         check(line in rendered, f"the base has no {line}")
     check("privileged: true" not in rendered and "SYS_ADMIN" not in rendered, "too many rights")
     check(re.search(r"image: \S+:\d+\.\d+\.\d+\n", rendered), "the image has no fixed version")
+    for label in ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.dcgm-exporter"):
+        check(f"key: {label}\n" in rendered, f"it does not go when the GPU operator sets {label} aside")
     check("runtimeClassName: nvidia" in run("kubectl", "kustomize",
                                             DEPLOY / "kubernetes/nvidia-runtime"),
           "the overlay does not set the class")

@@ -210,6 +210,34 @@ def replaced_files_count_without_a_restart():
             check(daemon.process.pid == pid and daemon.process.poll() is None, "it restarted")
 
 
+def while_a_file_is_rubbish_the_old_one_stays_in_use():
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Authority(folder + "/ours", "ours")
+        good = ours.issue("client")
+        with Daemon(folder, ours) as daemon:
+            def spoil(name, text):
+                (daemon.served / "new").write_bytes(text)
+                os.replace(daemon.served / "new", daemon.served / name)
+
+            daemon.wait_until(lambda: daemon.answers(ours.certificate, good), "not up")
+            for name in ("tls.crt", "tls.key", "ca.crt"):
+                right = (daemon.served / name).read_bytes()
+                _, other_key = ours.issue("other")
+                for rubbish in (b"", b"rubbish\n", right[:len(right) // 2], other_key.read_bytes()):
+                    spoil(name, rubbish)
+                    # Each handshake looks at the files: the next ones have seen it.
+                    for _ in range(2):
+                        check(daemon.answers(ours.certificate, good),
+                              f"{name} of {len(rubbish)} bytes shuts everybody out: {daemon.text()}")
+                    check(daemon.refuses(ours.certificate, None), f"a bad {name} lets everybody in")
+                spoil(name, right)
+            # And what is good again counts.
+            after = Authority(folder + "/after", "after")
+            daemon.serve(after)
+            daemon.wait_until(lambda: daemon.answers(after.certificate, after.issue("client")),
+                              "the new files are not read")
+
+
 def plain_text_beyond_loopback_is_refused():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
