@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hostile_test.py NAME: tidemarkd among users that mean harm: floods, other people's data, paths out
-of its folder, and requests of random bytes. What it must do: refuse, count, stay alive, not grow.
+"""hostile_test.py NAME: tidemarkd among users that mean harm: floods, other people's data, paths
+out of its folder, and requests of random bytes. It must refuse, count, stay alive, and not grow.
 
 Exit status 0 passes, 77 skips (after saying why), anything else fails.
 """
@@ -59,7 +59,8 @@ class Daemon:
         config = self.folder / "config.yaml"
         config.write_text(
             f"agent: {{socket: {self.agent}}}\n"
-            f"api: {{socket: {self.api}, listen: '127.0.0.1:{self.tcp}', group: tidemark-test-none}}\n"
+            f"api: {{socket: {self.api}, listen: '127.0.0.1:{self.tcp}', "
+            "group: tidemark-test-none}\n"
             f"http: {{listen: '127.0.0.1:0'}}\nstate: {{directory: {self.folder}/state}}\n"
             "bpf: {enabled: false}\n")
         self.environment = {**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim"),
@@ -116,8 +117,8 @@ class Daemon:
                        as_user("/usr/bin/python3", "-c", "import sys, urllib.request as r; "
                                "print(r.urlopen(sys.argv[1]).read().decode())",
                                f"http://127.0.0.1:{self.http}/api/v1/snapshot")):
-            seen.append({p["identity"]["training_job"] for p in answer["processes"] if p["observed"]}
-                        & {"of-root", "of-nobody"})
+            seen.append({process["identity"]["training_job"] for process in answer["processes"]
+                         if process["observed"]} & {"of-root", "of-nobody"})
         return seen
 
     def metrics(self):
@@ -138,7 +139,8 @@ class Daemon:
 
     def is_well(self):
         check(self.process.poll() is None, f"it died: {self.text()}")
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/healthz", timeout=PATIENCE) as answer:
+        health = f"http://127.0.0.1:{self.http}/healthz"
+        with urllib.request.urlopen(health, timeout=PATIENCE) as answer:
             check(answer.status == 200, "it is not healthy")
 
     def survives(self, attack, metric, *causes):
@@ -154,7 +156,7 @@ class Daemon:
                    f"descriptors stay open: {idle}, then {self.descriptors()}")
         print(f"descriptors are back after {time.monotonic() - began:.1f} s")
         grown = self.resident() - warm
-        check(grown < GROWTH, f"resident memory grew by {grown >> 20} MiB, to {self.resident() >> 20}")
+        check(grown < GROWTH, f"resident memory grew by {grown >> 20} MiB, from {warm >> 20}")
         after = self.counted(metric)
         more = {cause: after.get(cause, 0) - before.get(cause, 0) for cause in causes}
         check(all(count > 0 for count in more.values()), f"not counted: {more} of {after}")
@@ -208,8 +210,9 @@ def no_path_leads_out_of_what_is_served():
     with Daemon() as daemon:
         before = daemon.counted("tidemark_refused_requests_total")
         for path in paths:
-            with socket.create_connection(("127.0.0.1", daemon.http), timeout=PATIENCE) as connection:
-                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+            with socket.create_connection(("127.0.0.1", daemon.http), PATIENCE) as connection:
+                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                                   "Connection: close\r\n\r\n".encode())
                 answer = b""
                 while chunk := connection.recv(65536):
                     answer += chunk
@@ -264,10 +267,14 @@ def send_raw(family, address, data):
 
 def http_of_random_bytes_is_refused_and_counted():
     seeds = [b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n\r\n",
-             b"GET /api/v1/snapshot?pids=1&max_sites=3&omit_steps=true HTTP/1.1\r\nHost: localhost\r\n\r\n",
-             b"GET /api/v1/query_range?start_unix_ns=1&end_unix_ns=99&limit=5 HTTP/1.1\r\nHost: a\r\n\r\n",
-             b"POST /api/v1/diff HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{\"a\": 1}\n",
-             b"GET / HTTP/1.0\r\nAuthorization: Bearer x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"]
+             b"GET /api/v1/snapshot?pids=1&max_sites=3&omit_steps=true HTTP/1.1\r\n"
+             b"Host: localhost\r\n\r\n",
+             b"GET /api/v1/query_range?start_unix_ns=1&end_unix_ns=99&limit=5 HTTP/1.1\r\n"
+             b"Host: a\r\n\r\n",
+             b"POST /api/v1/diff HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
+             b"{\"a\": 1}\n",
+             b"GET / HTTP/1.0\r\nAuthorization: Bearer x\r\nTransfer-Encoding: chunked\r\n\r\n"
+             b"5\r\nabcde\r\n0\r\n\r\n"]
     with Daemon() as daemon:
         def attack(seed):
             for_a_while(random.Random(seed), lambda rng: send_raw(
@@ -286,8 +293,9 @@ def grpc_of_random_bytes_is_refused_and_counted():
     frames = [preface + settings, preface + settings + b"\0\0\4\1\4\0\0\0\1\x83\x86\x84\x41",
               preface + settings + b"\0\0\5\0\1\0\0\0\1\0\0\0\0\0", b"GET / HTTP/1.1\r\n\r\n",
               preface + settings + b"\0\0\4\3\0\0\0\0\1\0\0\0\0" * 50]
-    messages = [b"", b"\x0a\x02\x01\x02\x10\x05\x18\x05\x20\x01", b"\x08\x01\x10\x02\x18\x40\x22\x03abc",
-                b"\x0a\x0c0123456789ab\x12\x08\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x08\x80\x80\x80\x80\x08"]
+    messages = [b"", b"\x0a\x02\x01\x02\x10\x05\x18\x05\x20\x01",
+                b"\x08\x01\x10\x02\x18\x40\x22\x03abc", b"\x08\x80\x80\x80\x80\x08",
+                b"\x0a\x0c0123456789ab\x12\x08\xff\xff\xff\xff\xff\xff\xff\x7f"]
     with Daemon() as daemon:
         def call(channel, rng):
             body = mutated(rng, rng.choice(messages))
@@ -311,7 +319,8 @@ def grpc_of_random_bytes_is_refused_and_counted():
                 for_a_while(random.Random(seed), once)
         daemon.survives(attack, "tidemark_refused_requests_total", "bad_request")
         with grpc.insecure_channel(f"unix:{daemon.api}") as channel:
-            check(channel.unary_unary(SERVICE + "GetSnapshot")(b"", timeout=PATIENCE), "no snapshot")
+            ask = channel.unary_unary(SERVICE + "GetSnapshot")
+            check(ask(b"", timeout=PATIENCE), "no snapshot")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A cluster inside one machine: each node is a process with a network, host name, process table and
 /run of its own, on a bridge that reaches nothing else.
 
-enter_sandbox() puts the calling test into namespaces of its own first: whatever happens to the test,
-the kernel ends everything that it started, and no interface is left behind.
+enter_sandbox() puts the calling test into namespaces of its own first: whatever happens to the
+test, the kernel ends everything that it started, and no interface is left behind.
 """
 import os
 import pathlib
@@ -83,7 +83,8 @@ class Node:
              f"hostname {name} && mount -t tmpfs none /run && exec sleep infinity"])
         self.keeper = keeper
         children = pathlib.Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")
-        self.pid = int(wait_until(lambda: children.read_text().split(), f"no {name}", every=0.05)[0])
+        first = wait_until(lambda: children.read_text().split(), f"no {name}", every=0.05)
+        self.pid = int(first[0])
         run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", self.pid)
         run("ip", "link", "set", name, "master", "bridge", "up")
         for command in (["ip", "link", "set", "lo", "up"],

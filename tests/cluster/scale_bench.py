@@ -53,8 +53,8 @@ def record(folder):
              "--api-socket", folder / "api.sock", "--http", "127.0.0.1:9469", "--no-bpf",
              "--exit-when-idle", "0"], env=environment, stderr=log)
         job = subprocess.Popen(
-            [BUILD / "bin/simtrain", "--ranks", str(RANKS_A_NODE), "--steps", "1000000", "--step-ms",
-             "50", "--scenario", "one-rank", "--leak-rank", str(RANKS_A_NODE - 1)],
+            [BUILD / "bin/simtrain", "--ranks", str(RANKS_A_NODE), "--steps", "1000000",
+             "--step-ms", "50", "--scenario", "one-rank", "--leak-rank", str(RANKS_A_NODE - 1)],
             env={**environment, "CUDA_INJECTION64_PATH": str(BUILD / "lib/libtidemark_cupti.so")},
             stdout=subprocess.DEVNULL)
     try:
@@ -134,7 +134,8 @@ def serve(nodes):
         def handle_error(self, *_):
             pass  # a scrape that was given up: Prometheus counts it
 
-    threading.Thread(target=Server(("127.0.0.1", NODE_PORT), Handler).serve_forever, daemon=True).start()
+    server = Server(("127.0.0.1", NODE_PORT), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def query(expression):
@@ -200,14 +201,19 @@ def main():
             last, lasted = own_metrics()[0], time.monotonic() - began
             scraped = query("sum(scrape_samples_scraped)").popitem()[1]
             failed = options.nodes - sum(query("sum(min_over_time(up[10m]))").values())
+
+            def rate(name):
+                return (last[name] - first[name]) / lasted
+            samples = rate("prometheus_tsdb_head_samples_appended_total")
+            memory = last["process_resident_memory_bytes"] / 2**20
             rows = [
                 ("nodes, ranks, jobs", f"{options.nodes}, {options.nodes * RANKS_A_NODE}, "
                                        f"{-(-options.nodes // NODES_A_JOB)}"),
                 ("series a scrape; bytes", f"{len(nodes.lines)}; {len(nodes.text(0))}"),
-                ("series in the head, with those of the rules", f"{last['prometheus_tsdb_head_series']:.0f}"),
-                ("samples a second", f"{(last['prometheus_tsdb_head_samples_appended_total'] - first['prometheus_tsdb_head_samples_appended_total']) / lasted:.0f}"),
-                ("processor time, cores", f"{(last['process_cpu_seconds_total'] - first['process_cpu_seconds_total']) / lasted:.2f}"),
-                ("resident memory, MiB", f"{last['process_resident_memory_bytes'] / 2**20:.0f}"),
+                ("series, with those of the rules", f"{last['prometheus_tsdb_head_series']:.0f}"),
+                ("samples a second", f"{samples:.0f}"),
+                ("processor time, cores", f"{rate('process_cpu_seconds_total'):.2f}"),
+                ("resident memory, MiB", f"{memory:.0f}"),
                 ("nodes with a failed scrape", f"{failed:.0f}"),
                 *((f"slowest evaluation of {group}, s", f"{seconds:.2f}")
                   for group, seconds in sorted(slowest.items()))]
@@ -216,7 +222,8 @@ def main():
             if options.check:
                 check(scraped == options.nodes * len(nodes.lines), f"{scraped} samples a round")
                 check(failed == 0, f"{failed} nodes failed")
-                ranks = wait_until(lambda: query("training_job:tidemark_ranks:count"), "no ranks counted")
+                ranks = wait_until(lambda: query("training_job:tidemark_ranks:count"),
+                                   "no ranks counted")
                 check(sum(ranks.values()) == options.nodes * RANKS_A_NODE, f"{ranks}")
                 check(last["prometheus_rule_evaluation_failures_total"] == 0, "a rule failed")
         finally:

@@ -1,7 +1,7 @@
 // validate.mjs FILE...: each document of these YAML files against the models of its kind: types,
-// formats and what is required by the models' validators, and fields that do not exist by TypeScript,
-// which refuses a property that an interface does not have. Prints one line a kind; exit status 1
-// when something is wrong, after saying what.
+// formats and what is required by the models' validators, and fields that do not exist by
+// TypeScript, which refuses a property that an interface does not have. Prints one line a kind;
+// exit status 1 when something is wrong, after saying what.
 import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -15,12 +15,14 @@ const WITHOUT_MODEL = {
   "kubeflow.org/v1": (job) => Object.values(job.spec.pytorchReplicaSpecs),
   "kubeflow.org/v2beta1": (job) => Object.values(job.spec.mpiReplicaSpecs),
 };
-// The models follow Kubernetes 1.36, where the API that was v1beta1 in 1.34 is v1, with equal fields.
+// The models have only v1 of this API, which became it with the fields of v1beta1.
 const SAME_AS = { "admissionregistration.k8s.io/v1beta1": "admissionregistration.k8s.io/v1" };
 
 function moduleOf(apiVersion) {
   const group = apiVersion.split("/")[0];
-  if (group === "monitoring.coreos.com") return `@kubernetes-models/prometheus-operator/${apiVersion}`;
+  if (group === "monitoring.coreos.com") {
+    return `@kubernetes-models/prometheus-operator/${apiVersion}`;
+  }
   if (group === "kyverno.io") return `@kubernetes-models/kyverno/${apiVersion}`;
   return `kubernetes-models/${apiVersion}`;
 }
@@ -42,7 +44,8 @@ async function check(from, apiVersion, kind, document) {
   } catch (error) {
     problems.push(`${name}: ${error.message}`);
   }
-  typed += `/* ${name} */ { const _: import("${module}").I${kind} = ${JSON.stringify(document)}; }\n`;
+  const literal = JSON.stringify(document);
+  typed += `/* ${name} */ { const _: import("${module}").I${kind} = ${literal}; }\n`;
 }
 
 for (const file of process.argv.slice(2)) {
@@ -56,7 +59,8 @@ for (const file of process.argv.slice(2)) {
     if (replicas) {
       for (const { template } of replicas(document)) {
         // Their controllers choose it.
-        const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: kind, ...template.metadata }, spec: template.spec };
+        const metadata = { name: kind, ...template.metadata };
+        const pod = { apiVersion: "v1", kind: "Pod", metadata, spec: template.spec };
         await check(file, "v1", "Pod", pod);
       }
       continue;
@@ -68,7 +72,8 @@ for (const file of process.argv.slice(2)) {
 
 const program = path.join(HERE, "documents.ts");
 const options = { noEmit: true, strict: true, skipLibCheck: true, types: [],
-                  module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext };
+                  module: ts.ModuleKind.NodeNext,
+                  moduleResolution: ts.ModuleResolutionKind.NodeNext };
 const host = ts.createCompilerHost(options);
 const { getSourceFile, fileExists, readFile } = host;
 host.fileExists = (name) => name === program || fileExists(name);
