@@ -130,8 +130,8 @@ class Servers:
     def __init__(self, folder, store, log):
         targets = (r"targets: \[node-1:9470, node-2:9470\]",
                    "targets: " + json.dumps([f"{name}:9470" for name in NODES]))
-        soon = ((r"interval: 15s", "interval: 1s"),
-                (r"scrape_timeout: 5s", "scrape_timeout: 1s"), targets)
+        soon = ((r"interval: 15s", "interval: 2s"),
+                (r"scrape_timeout: 5s", "scrape_timeout: 2s"), targets)
         rules = folder / "rules"
         rules.mkdir()
         for path in (DEPLOY / "prometheus/rules").glob("*.yml"):
@@ -210,11 +210,12 @@ class Watch(threading.Thread):
 
 
 def both_leaks_become_one_alert_each(servers):
-    wait_until(lambda: len(servers.leaks()) >= 2, lambda: f"two alerts: {servers.leaks()}",
-               3 * PATIENCE)
-    ours = [a for a in servers.leaks() if a["training_job"] == JOB]
-    by_scope = {alert["scope"]: alert for alert in ours}
-    check(len(ours) == 2 and len(by_scope) == 2, f"not one alert a leak: {ours}")
+    def both():
+        leaks = servers.leaks()
+        return leaks if [each["scope"] for each in leaks] == ["job", "rank"] else None
+
+    leaks = wait_until(both, lambda: f"one alert a leak: {servers.leaks()}", 3 * PATIENCE)
+    by_scope = {each["scope"]: dict(each) for each in leaks}
     check(by_scope["job"] == {"alertname": "TidemarkMemoryLeak", "training_job": JOB,
                               "class": "vmm", "scope": "job"}, f"the job's: {by_scope['job']}")
     site = by_scope["rank"].pop("site", "")
@@ -222,10 +223,12 @@ def both_leaks_become_one_alert_each(servers):
                                "class": "fw_live", "scope": "rank", "node": ITS_NODE,
                                "rank": str(LEAKING_RANK)}, f"the rank's: {by_scope['rank']}")
     check(re.fullmatch(r"[0-9a-f]{16}", site), f"no site: {site!r}")
-    where = [dict(labels)["where"] for labels in servers.query(
-        f'tidemark_site_live_bytes{{rank="{LEAKING_RANK}",site="{site}"}}')]
+    sites = f'tidemark_site_live_bytes{{rank="{LEAKING_RANK}",site="{site}"}}'
+    where = [dict(labels)["where"] for labels in wait_until(
+        lambda: servers.query(sites), "the alert's site has no series")]
     check(len(where) == 1 and re.fullmatch(r"simtrain_trainer\.py:\d+ Trainer\.log_loss", where[0]),
           f"the site is {where}")
+    return leaks
 
 
 def the_skew_is_that_of_the_nodes(servers, nodes):
@@ -272,8 +275,7 @@ def ranks_counted(servers):
     return servers.number(f'training_job:tidemark_ranks:count{{training_job="{JOB}"}}')
 
 
-def a_partition_that_heals_doubles_nothing(servers, network):
-    leaks = servers.leaks()
+def a_partition_that_heals_doubles_nothing(servers, network, leaks):
     cut_at = time.time()
     for name in (ITS_NODE, "store"):
         network.cut(name)
@@ -294,8 +296,8 @@ def a_partition_that_heals_doubles_nothing(servers, network):
                                     timeout=10) as answer:
             return [json.loads(line) for line in answer]
 
-    # Sent later, for the agent kept it: every second once, as one series.
-    enough = int(healed_at - cut_at) // 2
+    # Sent later, for the agent kept it: each scrape once, as one series.
+    enough = int(healed_at - cut_at) // 4
     wait_until(lambda: sum(len(each["timestamps"]) for each in written()) >= enough,
                lambda: f"nothing was sent later: {written()}")
     series = written()
@@ -304,8 +306,7 @@ def a_partition_that_heals_doubles_nothing(servers, network):
     check(len(times) == len(set(times)), f"samples doubled in the store: {times}")
 
 
-def a_node_that_dies_is_absent(servers, nodes, client):
-    before = servers.leaks()
+def a_node_that_dies_is_absent(servers, nodes, leaks, client):
     nodes["node-4"].kill()
     missing = wait_until(
         lambda: [alert for alert in servers.at_alertmanager()
@@ -313,7 +314,10 @@ def a_node_that_dies_is_absent(servers, nodes, client):
         "no alert about missing ranks")
     check(missing[0]["labels"]["training_job"] == JOB and
           missing[0]["annotations"]["summary"].startswith(f"{RANKS_A_NODE} ranks"), f"{missing}")
-    check(servers.leaks() == before, f"a dead node changed the leaks: {servers.leaks()}")
+    # A busy machine misses a scrape now and then: what is there again counts, and Watch looks for
+    # what should never have been.
+    wait_until(lambda: servers.leaks() == leaks,
+               lambda: f"a dead node changed the leaks: {servers.leaks()}")
     table = client("job", "--json")
     answered = {each["address"].split(":")[0]: each["answered"] for each in table["nodes"]}
     check(answered == {name: name != "node-4" for name in NODES}, f"{answered}")
@@ -354,16 +358,16 @@ def main():
             wait_until(lambda: ranks_counted(servers) == RANKS, "not all ranks are there")
             passed("all ranks are there")
             watch = Watch(servers)
-            both_leaks_become_one_alert_each(servers)
+            leaks = both_leaks_become_one_alert_each(servers)
             passed("one alert a leak")
             the_skew_is_that_of_the_nodes(servers, nodes)
             passed("the skew is right")
             names = get("http://127.0.0.1:9090/api/v1/labels")["data"]
             clashes = [name for name in names if name.startswith("exported_")]
             check("node" in names and not clashes, f"{names}")
-            a_partition_that_heals_doubles_nothing(servers, network)
+            a_partition_that_heals_doubles_nothing(servers, network, leaks)
             passed("a partition that heals doubles nothing")
-            a_node_that_dies_is_absent(servers, nodes, client)
+            a_node_that_dies_is_absent(servers, nodes, leaks, client)
             passed("a dead node is absent")
             check(watch.looks > 10 and not watch.wrong, f"{watch.looks} looks: {watch.wrong[:3]}")
             told = [alert["labels"] for path, body in receiver.told for alert in body["alerts"]
