@@ -4,7 +4,7 @@ import { alertsOf, byRank, deviceFigure, isDead, liveBytes, processName, siteTex
 import { AlertCard, Badge, Empty } from './parts';
 import { link } from './router';
 import type { HistoryMark, QueryRangeResponse, Snapshot } from './types';
-import { formatBytes, formatCount, formatDateTime, num } from './units';
+import { formatBytes, formatCount, formatDateTime, formatRanges, num } from './units';
 import { causeTitle, classTitle } from './words';
 
 export function AlertsView({ snapshot }: { snapshot: Snapshot }) {
@@ -103,14 +103,19 @@ export function AlertsView({ snapshot }: { snapshot: Snapshot }) {
           <div class="scroll" tabIndex={0}>
             <table class="events" data-testid="history">
               <tbody>
-                {[...marks].reverse().slice(0, 200).map((mark, i) => (
+                {foldMarks([...marks].reverse()).slice(0, 200).map(({ mark, ranks }, i) => (
                   <tr key={i}>
                     <td>{formatDateTime(num(mark.start_unix_ns))}</td>
                     <th scope="row">
-                      {mark.process && mark.process.rank >= 0 ? `rank ${mark.process.rank}` : mark.process?.pid ? `pid ${mark.process.pid}` : 'node'}
+                      {ranks.length > 0
+                        ? `${ranks.length > 1 ? 'ranks' : 'rank'} ${formatRanges(ranks)}`
+                        : mark.process?.pid ? `pid ${mark.process.pid}` : 'node'}
                       <small>{mark.process?.training_job}</small>
                     </th>
-                    <td>{markText(mark)}</td>
+                    <td>
+                      {markText(mark)}
+                      {ranks.length < 2 && num(mark.step) > 0 && `, step ${formatCount(num(mark.step))}`}
+                    </td>
                   </tr>
                 ))}
               </tbody>
@@ -126,10 +131,30 @@ function bytes(value: number | null): string {
   return value === null ? '-' : formatBytes(value);
 }
 
+const TOGETHER_NS = 10e9;
+
+/** What happened to several ranks of a job within seconds is one row. Newest first. */
+function foldMarks(marks: HistoryMark[]): { mark: HistoryMark; ranks: number[] }[] {
+  const rows: { mark: HistoryMark; ranks: number[] }[] = [];
+  for (const mark of marks) {
+    const rank = mark.process?.rank ?? -1;
+    const same = rows.findLast(
+      (row) =>
+        rank >= 0 && row.ranks.length > 0 && !row.ranks.includes(rank) &&
+        num(row.mark.start_unix_ns) - num(mark.start_unix_ns) < TOGETHER_NS &&
+        row.mark.process?.training_job === mark.process?.training_job &&
+        markText(row.mark) === markText(mark),
+    );
+    if (same) same.ranks.push(rank);
+    else rows.push({ mark, ranks: rank >= 0 ? [rank] : [] });
+  }
+  return rows;
+}
+
 function markText(mark: HistoryMark): string {
   const { verdict } = mark;
   if (verdict) {
-    return `${verdict.state.replaceAll('_', ' ')}: ${causeTitle(verdict.cause)}, ${classTitle(verdict.memory_class)}${num(mark.step) > 0 ? `, step ${formatCount(num(mark.step))}` : ''}`;
+    return `${verdict.state.replaceAll('_', ' ')}: ${causeTitle(verdict.cause)}, ${classTitle(verdict.memory_class)}`;
   }
   return [mark.kind.replaceAll('_', ' '), mark.text].filter(Boolean).join(': ');
 }

@@ -4,7 +4,7 @@ import { query } from './api';
 import { diffSnapshots, folded } from './diff';
 import { useFetched } from './fetched';
 import { byRank, blocksText, gpuByClass, hostByClass, liveBytes, MOMENTS, processName, siteText, type At } from './model';
-import { Choice, Empty } from './parts';
+import { Choice, Empty, ProcessChoice } from './parts';
 import type { Recording } from './recording';
 import { changed, link, type Route } from './router';
 import type { DiffResponse, Process, Snapshot } from './types';
@@ -168,17 +168,11 @@ function Moments({ snapshot, route }: { snapshot: Snapshot; route: Route }) {
         <Choice label="before" now={before} choices={choices('before')} />
         <span aria-hidden="true">→</span>
         <Choice label="after" now={after} choices={choices('after')} />
-        <Choice
-          label="process"
+        <ProcessChoice
+          processes={byRank(snapshot)}
           now={pid}
-          choices={[
-            { value: '', text: 'all', href: changed(route, { pid: '' }) },
-            ...byRank(snapshot).map((p) => ({
-              value: String(p.pid),
-              text: processName(p),
-              href: changed(route, { pid: p.pid }),
-            })),
-          ]}
+          all={changed(route, { pid: '' })}
+          href={(one) => changed(route, { pid: one })}
         />
       </div>
       {fetched.data ? (
@@ -357,9 +351,11 @@ function Difference({ diff: raw, before, after }: { diff: DiffResponse; before: 
 /** What changed on each rank, a column a class. */
 function RankChanges({ diff }: { diff: DiffResponse }) {
   const changes = new Map<string, Map<string, number>>();
+  const jobs = new Set(diff.ranks.map((one) => one.process?.training_job));
   for (const one of diff.ranks) {
     const rank = one.process?.rank ?? -1;
-    const who = rank >= 0 ? `rank ${rank}` : `pid ${one.process?.pid}`;
+    const name = rank >= 0 ? `rank ${rank}` : `pid ${one.process?.pid}`;
+    const who = jobs.size > 1 ? `${name} of ${one.process?.training_job || 'no job'}` : name;
     const of = changes.get(who) ?? new Map<string, number>();
     const delta = num(one.after_bytes) - num(one.before_bytes);
     of.set(one.memory_class, (of.get(one.memory_class) ?? 0) + delta);

@@ -122,6 +122,15 @@ export function worstOf(process: Process): Verdict | null {
   return sorted[0] ?? null;
 }
 
+/** The worst verdict that blames this site, of those that a reader should act on. */
+export function blamingOf(site: Site, processes: Process[]): Verdict | null {
+  const blaming = processes
+    .flatMap((process) => process.verdicts)
+    .filter((v) => v.site_id === site.id && v.memory_class === site.memory_class)
+    .filter((v) => weightOf(v) === 'leak' || weightOf(v) === 'suspect');
+  return blaming.find((v) => weightOf(v) === 'leak') ?? blaming[0] ?? null;
+}
+
 function steepness(verdict: Verdict): number {
   return Math.max(
     Math.abs(verdict.slope_bytes_per_step) * 1e6, // steps outrank hours

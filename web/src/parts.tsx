@@ -20,6 +20,7 @@ function causeOrState(verdict: Verdict): string {
 /** One bar of classes side by side; `whole` is what its full width stands for. */
 export function ClassBar({ classes, whole }: { classes: [string, number][]; whole: number }) {
   const shown = classes.filter(([, bytes]) => bytes > 0);
+  if (shown.length === 0) return <span class="classbar" />;
   const text = shown.map(([name, bytes]) => `${classTitle(name)} ${formatBytes(bytes)}`).join(', ');
   return (
     <span class="classbar" role="img" aria-label={text} title={text}>
@@ -178,6 +179,53 @@ export function Empty({ title, children }: { title: string; children?: Component
       <h2>{title}</h2>
       {children}
     </div>
+  );
+}
+
+const FEW = 8;
+
+/** One process, or all where `all` is the address of that; `href` is the address of one. */
+export function ProcessChoice({ processes, now, all, href }: {
+  processes: Process[];
+  now: string;
+  all?: string;
+  href: (pid: number) => string;
+}) {
+  const jobs = [...new Set(processes.map((process) => process.identity.training_job))];
+  if (processes.length <= FEW && jobs.length < 2) {
+    return (
+      <Choice
+        label="process"
+        now={now}
+        choices={[
+          ...(all === undefined ? [] : [{ value: '', text: 'all', href: all }]),
+          ...processes.map((p) => ({ value: String(p.pid), text: processName(p), href: href(p.pid) })),
+        ]}
+      />
+    );
+  }
+  return (
+    <label class="one">
+      process
+      <select
+        value={now}
+        onChange={(event) => {
+          const { value } = event.currentTarget;
+          location.hash = value === '' ? (all ?? '') : href(Number(value));
+        }}
+      >
+        {all !== undefined && <option value="">all</option>}
+        {jobs.map((job) => (
+          <optgroup key={job} label={job || 'no job'}>
+            {processes
+              .filter((process) => process.identity.training_job === job)
+              .map((process) => (
+                <option key={process.pid} value={process.pid}>{processName(process)}</option>
+              ))}
+          </optgroup>
+        ))}
+      </select>
+    </label>
   );
 }
 

@@ -49,6 +49,7 @@ export function axes(color: (name: string) => string, time = true): uPlot.Axis[]
     {
       ...common,
       grid: { show: false },
+      size: 30,
       values: (_, splits) =>
         splits.map((x) => (time ? formatClock(x * 1e9) : Number.isInteger(x) ? formatCount(x) : '')),
       space: time ? 80 : 50,

@@ -3,7 +3,7 @@ import type uPlot from 'uplot';
 import { useState } from 'preact/hooks';
 import { useFetched } from './fetched';
 import { alertsOf, byRank, isDead, processName, siteText, weightOf, worstOf } from './model';
-import { AlertCard, AlertLine, Badge, Choice, Empty, Fact } from './parts';
+import { AlertCard, AlertLine, Badge, Choice, Empty, Fact, ProcessChoice } from './parts';
 import { axes, fromZero, Plot } from './plot';
 import { changed, link, type Route } from './router';
 import type { Process, Snapshot, Step, Waterfall } from './types';
@@ -24,15 +24,7 @@ export function RankView({ snapshot, theme, route }: Props) {
   const process = fetched.data?.processes[0];
   return (
     <>
-      <Choice
-        label="process"
-        now={String(wanted)}
-        choices={all.map((p) => ({
-          value: String(p.pid),
-          text: processName(p),
-          href: changed(route, { pid: p.pid }),
-        }))}
-      />
+      <ProcessChoice processes={all} now={String(wanted)} href={(pid) => changed(route, { pid })} />
       {process ? (
         <Rank process={process} all={all} theme={theme} route={route} />
       ) : fetched.data || fetched.error || all.length === 0 ? (
@@ -391,7 +383,8 @@ function EventsCard({ process }: { process: Process }) {
   return (
     <details class="card">
       <summary>
-        {process.events.length} events, {off.length} features off
+        {process.events.length} {process.events.length === 1 ? 'event' : 'events'}, {off.length}{' '}
+        {off.length === 1 ? 'feature' : 'features'} off
       </summary>
       <table>
         <tbody>

@@ -3,8 +3,8 @@ import { useMemo, useRef, useState } from 'preact/hooks';
 import { download, query } from './api';
 import { useFetched } from './fetched';
 import { FlameGraph } from './flame_graph';
-import { ageText, blocksText, byRank, frameText, heldAt, MOMENTS, processName, siteText, type At } from './model';
-import { Choice, Empty } from './parts';
+import { ageText, blocksText, blamingOf, byRank, frameText, heldAt, MOMENTS, processName, siteText, type At } from './model';
+import { Badge, Choice, Empty, ProcessChoice } from './parts';
 import { changed, link, replaceRoute, type Route } from './router';
 import type { Process, Site, Snapshot } from './types';
 import { formatBytes, formatCount, num } from './units';
@@ -55,13 +55,11 @@ export function SitesView({ snapshot, route }: { snapshot: Snapshot; route: Rout
   return (
     <>
       <div class="bar">
-        <Choice
-          label="process"
+        <ProcessChoice
+          processes={all}
           now={pid}
-          choices={[
-            { value: '', text: 'all', href: changed(route, { pid: '' }) },
-            ...all.map((p) => ({ value: String(p.pid), text: processName(p), href: changed(route, { pid: p.pid }) })),
-          ]}
+          all={changed(route, { pid: '' })}
+          href={(one) => changed(route, { pid: one })}
         />
         <Choice
           label="moment"
@@ -204,6 +202,7 @@ function SiteTable({ rows, at }: { rows: Row[]; at: At }) {
           <tbody>
             {rows.slice(0, limit).map(({ site, processes }) => {
               const held = heldAt(site, at);
+              const blaming = blamingOf(site, processes);
               return (
                 <tr key={`${site.id} ${site.memory_class} ${site.witness}`} data-site={site.id}>
                   <td class="number">{formatBytes(num(held.bytes))}</td>
@@ -212,7 +211,7 @@ function SiteTable({ rows, at }: { rows: Row[]; at: At }) {
                   <td>
                     <details>
                       <summary>
-                        <code>{siteText(site)}</code>
+                        <code>{siteText(site)}</code> {blaming && <Badge verdict={blaming} />}
                       </summary>
                       <ol class="stack">
                         {site.frames.map((frame, i) => (
