@@ -188,7 +188,26 @@ Result<void> Daemon::Open() {
   const Result<void> served = server_->Start();
   if (!served.ok()) return served;
   busy_last_ = steady_clock::now();
-  return {};
+  return OpenAlerts();
+}
+
+Result<void> Daemon::OpenAlerts() {
+  if (config_.alertmanager.empty()) return {};
+  const Result<serve::HttpUrl> url = serve::ParseHttpUrl(config_.alertmanager);
+  if (!url.ok()) return url.error();
+  alertmanager_ = std::make_unique<serve::AlertmanagerPush>(*url, config_.alert_resend);
+  return alertmanager_->Start();
+}
+
+void Daemon::TellAlerts(TickInput* input) const {
+  if (alertmanager_ == nullptr) return;
+  const serve::AlertmanagerState state = alertmanager_->state();
+  input->sources.push_back(
+      {"alertmanager", state.reason.empty() ? "on" : "unavailable", state.reason});
+  if (state.failed > 0) input->losses.push_back({"alert_messages_not_taken", state.failed, 0});
+  if (alert_board_.left_out() > 0) {
+    input->losses.push_back({"alerts_left_out", alert_board_.left_out(), 0});
+  }
 }
 
 void Daemon::OpenPostMortems() {
@@ -311,6 +330,7 @@ void Daemon::Publish() {
   }
   if (regions_.lost() > 0) input.losses.push_back({"regions_not_kept", regions_.lost(), 0});
   TellHistory(&input);
+  TellAlerts(&input);
   TellPostMortems(&input);
   BpfSnapshot probes;
   if (bpf_ != nullptr) {
@@ -329,6 +349,7 @@ void Daemon::Publish() {
   hub_.Publish(published);
   if (history_ != nullptr) history_->Offer(published);
   if (post_mortems_ != nullptr) post_mortems_->Offer(published);
+  if (alertmanager_ != nullptr) alertmanager_->Offer(alert_board_.Update(*published));
   ::sd_notify(0, "WATCHDOG=1");
   if (options_.exit_when_idle.count() > 0 && Idle()) {
     spdlog::info("idle for {} s: good-bye", options_.exit_when_idle.count());
@@ -469,6 +490,7 @@ void Daemon::Close() {
   }
   hub_.Close();
   if (server_ != nullptr) server_->Stop();
+  if (alertmanager_ != nullptr) alertmanager_->Stop();
   RunMail();
   if (bpf_ != nullptr) bpf_->Stop();
   if (nvml_ != nullptr) nvml_->Stop();

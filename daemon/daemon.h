@@ -24,6 +24,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "daemon/config/config.h"
+#include "daemon/serve/alert/alertmanager_push.h"
 #include "daemon/serve/control.h"
 #include "daemon/serve/server.h"
 #include "daemon/snapshot/snapshot_builder.h"
@@ -70,6 +71,8 @@ class Daemon : public serve::Control {
   void WatchByBpf();
   void KeepEnded();
   void TellHistory(TickInput* input) const;
+  Result<void> OpenAlerts();
+  void TellAlerts(TickInput* input) const;
   void TellPostMortems(TickInput* input) const;
   void OpenPostMortems();
   bool Idle();
@@ -94,6 +97,8 @@ class Daemon : public serve::Control {
   std::unique_ptr<PostMortems> post_mortems_;
   SnapshotBuilder builder_;
   std::unique_ptr<serve::Server> server_;
+  serve::AlertBoard alert_board_;
+  std::unique_ptr<serve::AlertmanagerPush> alertmanager_;  // null: Prometheus has the alerts
 
   UniqueFd epoll_;
   UniqueFd signals_;

@@ -113,6 +113,23 @@ Complaint SetKeepFor(const YAML::Node& node, Config* config) {
   return {};
 }
 
+Complaint SetAlertmanager(const YAML::Node& node, Config* config) {
+  if (!node.IsScalar()) return "must be a URL, as in http://alerts:9093, or off";
+  config->alertmanager = node.Scalar() == "off" ? "" : node.Scalar();
+  if (config->alertmanager.empty() || config->alertmanager.starts_with("http://")) return {};
+  return "must be a URL that begins with http://, or off; for TLS put a proxy in between";
+}
+
+Complaint SetResend(const YAML::Node& node, Config* config) {
+  const Result<std::chrono::seconds> time =
+      node.IsScalar() ? ParseDuration(node.Scalar()) : ParseDuration("");
+  if (!time.ok() || time->count() < 1 || *time > std::chrono::hours(1)) {
+    return "must be a time from 1s to 1h";
+  }
+  config->alert_resend = *time;
+  return {};
+}
+
 Complaint SetTaps(const YAML::Node& node, Config* config) {
   const std::map<std::string, uint32_t> names = {
       {"cupti", wire::kTapCupti}, {"framework", wire::kTapFramework}, {"steps", wire::kTapSteps}};
@@ -168,6 +185,8 @@ const std::map<std::string, Setter>& Keys() {
       {"nvml.library", Text(&Config::nvml_library)},
       {"bpf.enabled", Flag(&Config::bpf)},
       {"bpf.disabled_families", SetDisabledFamilies},
+      {"alerts.alertmanager", SetAlertmanager},
+      {"alerts.resend", SetResend},
       {"log.level",
        Choice(&Config::log_level, {"trace", "debug", "info", "warn", "error", "critical", "off"})},
   };

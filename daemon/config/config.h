@@ -61,6 +61,9 @@ struct Config {
   bool bpf = true;
   std::vector<std::string> bpf_disabled_families;
 
+  std::string alertmanager;  // "http://host:9093"; empty = off: Prometheus has the alerts
+  std::chrono::seconds alert_resend{30};
+
   std::string log_level = "info";
 };
 

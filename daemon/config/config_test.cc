@@ -37,6 +37,7 @@ job: llama
 steps: {backward_per_step: 4, nvtx_range: step}
 nvml: {enabled: false, library: /x.so}
 bpf: {enabled: false, disabled_families: [host]}
+alerts: {alertmanager: "http://alerts:9093", resend: 5s}
 log: {level: debug}
 )",
                                            "f", &config);
@@ -56,6 +57,8 @@ log: {level: debug}
   EXPECT_EQ(config.keep_ended_processes, 3u);
   EXPECT_EQ(config.keep_ended_for, std::chrono::minutes(15));
   EXPECT_EQ(config.training_job, "llama");
+  EXPECT_EQ(config.alertmanager, "http://alerts:9093");
+  EXPECT_EQ(config.alert_resend, std::chrono::seconds(5));
   EXPECT_EQ(config.backward_per_step, 4u);
   EXPECT_EQ(config.step_range, "step");
   EXPECT_FALSE(config.nvml);
@@ -117,6 +120,15 @@ TEST(ConfigTest, BytesAndTimesRefuseNonsense) {
   EXPECT_EQ(*ParseDuration("2h"), std::chrono::hours(2));
   EXPECT_FALSE(ParseDuration("10").ok());
   EXPECT_FALSE(ParseDuration("99999d").ok());
+}
+
+TEST(ConfigTest, AlertsNeedAUrlThatCanBeSpokenToAndATime) {
+  EXPECT_EQ(Complaint("alerts: {alertmanager: off}"), "");
+  EXPECT_NE(Complaint("alerts: {alertmanager: 'https://alerts'}").find("begins with http://"),
+            std::string::npos);
+  EXPECT_NE(Complaint("alerts: {alertmanager: [a]}").find("must be a URL"), std::string::npos);
+  EXPECT_NE(Complaint("alerts: {resend: 0s}").find("from 1s to 1h"), std::string::npos);
+  EXPECT_NE(Complaint("alerts: {resend: 2h}").find("from 1s to 1h"), std::string::npos);
 }
 
 }  // namespace

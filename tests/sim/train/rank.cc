@@ -186,15 +186,10 @@ void WriteTruth(const Rank& rank) {
 
 }  // namespace
 
-Tensor Allocate(Rank& rank, size_t bytes) {
-  void* data = simtorch_empty(bytes, rank.device);
-  if (data == nullptr) {
-    fprintf(stderr, "simtrain: rank %d, step %d: %s\n", rank.rank, rank.step,
-            simtorch_last_error());
-    WriteTruth(rank);
-    exit(kFailed);
-  }
-  return {data, bytes};
+void EndOutOfMemory(Rank& rank) {
+  fprintf(stderr, "simtrain: rank %d, step %d: %s\n", rank.rank, rank.step, simtorch_last_error());
+  WriteTruth(rank);
+  exit(kFailed);
 }
 
 void Release(Rank& rank, Tensor* tensor) {

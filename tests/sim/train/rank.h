@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/torch/simtorch.h"
 #include "tests/sim/train/options.h"
 
 namespace tidemark::simtrain {
@@ -77,8 +78,14 @@ struct Scenario {
 const Scenario* FindScenario(const std::string& name);
 std::string ScenarioList();
 
-// Exits the process with kFailed when there is no memory, after saying so as PyTorch does.
-Tensor Allocate(Rank& rank, size_t bytes);
+// Exits the process with kFailed, after saying so as PyTorch does.
+[[noreturn]] void EndOutOfMemory(Rank& rank);
+// Never a frame of its own: the site of a tensor is who wanted it.
+[[gnu::always_inline]] inline Tensor Allocate(Rank& rank, size_t bytes) {
+  void* data = simtorch_empty(bytes, rank.device);
+  if (data == nullptr) EndOutOfMemory(rank);
+  return {data, bytes};
+}
 void Release(Rank& rank, Tensor* tensor);
 // Books a leak in the truth.
 void Leaked(Rank& rank, size_t bytes);
