@@ -330,6 +330,13 @@ void ProcessLedger::UpdateSteps(const RegionCopy& region, const std::vector<wire
         total.kind != static_cast<uint8_t>(Kind::kDevice) && total.allocated_bytes > 0;
     if (other_kind) mixed.push_back(total.device);
   }
+  // A step knows what all devices' allocators reserve together.
+  std::optional<int> only_device;
+  for (const wire::AllocatorRow& allocator : region.allocators) {
+    if (allocator.seq == 0) continue;
+    const int device = devices_.ToNode(allocator.device);
+    only_device = only_device ? -1 : device;
+  }
   for (const wire::StepRow& row : steps) {
     auto view = std::make_shared<StepView>();
     detect::StepPoint point;
@@ -342,6 +349,11 @@ void ProcessLedger::UpdateSteps(const RegionCopy& region, const std::vector<wire
     if (reported) {
       view->fw_allocated_bytes = row.fw_allocated_bytes;
       view->fw_reserved_bytes = row.fw_reserved_bytes;
+    }
+    if (only_device.value_or(-1) >= 0 && row.fw_reserved_bytes > 0) {
+      // By step as the segments are, so that their growth is known for the cache's.
+      const int64_t cache = row.fw_reserved_bytes - row.fw_allocated_bytes;
+      point.series.push_back({{MemoryClass::kFwCache, *only_device}, cache, cache});
     }
     view->anon_bytes = row.anon_bytes;
     view->shmem_bytes = row.shmem_bytes;
