@@ -15,6 +15,7 @@ import time
 import urllib.request
 
 BUILD = pathlib.Path(os.environ["TIDEMARK_BUILD"])
+JOB = f"daemon-test-{os.getpid()}"
 
 
 class Daemon:
@@ -87,8 +88,10 @@ def end_job(job):
 
 
 def ranks(snapshot, **wanted):
+    """Of the test's own jobs: a daemon sees every rank on the machine."""
     return [p for p in snapshot["processes"]
-            if p["identity"]["rank"] >= 0 and all(p.get(k) == v for k, v in wanted.items())]
+            if p["identity"]["rank"] >= 0 and p["identity"]["training_job"].startswith(JOB)
+            and all(p.get(k) == v for k, v in wanted.items())]
 
 
 def live(process, memory_class):
@@ -203,14 +206,12 @@ def other_bytes_have_names(folder):
     }
     daemon = Daemon(folder)
     jobs = [start_job(folder, "--ranks", "1", "--steps", "150", "--step-ms", "50",
-                      "--scenario", scenario, TIDEMARK_JOB=scenario) for scenario in named]
+                      "--scenario", scenario, TIDEMARK_JOB=f"{JOB}-{scenario}") for scenario in named]
 
     def unnamed(snapshot):
         missing = dict(named)
         for process in ranks(snapshot):
-            scenario = process["identity"]["training_job"]
-            if scenario not in named:
-                continue  # another job of this machine
+            scenario = process["identity"]["training_job"].removeprefix(JOB + "-")
             memory_class, name, size = named[scenario]
             for fall in process.get("waterfalls", []):
                 lines = fall["lines"]
@@ -259,7 +260,7 @@ def wait_for_postmortem(daemon, what, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for summary in postmortem(daemon)["postmortems"]:
-            if what(summary):
+            if summary["process"]["training_job"] == JOB and what(summary):
                 return postmortem(daemon, summary["id"])
         time.sleep(0.1)
     raise AssertionError("no such post-mortem: " + (daemon.folder / "log").read_text()[-2000:])
@@ -378,7 +379,8 @@ def a_host_out_of_memory_kill_is_told_from_other_kills(folder):
             env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
         found = wait_for_postmortem(daemon, lambda m: m["cause"] == "oom_killer")
         assert found["summary"]["how"] == "killed by the OOM killer", found["summary"]
-        biggest = found["growers"][0]
+        # What grew outside its control group is of the node, and may be another test's.
+        biggest = [g for g in found["growers"] if g["process"]["training_job"] == JOB][0]
         assert biggest["memory_class"] == "anon", biggest
         assert biggest["process"]["rank"] == 0, biggest["process"]
         assert int(biggest["live_bytes"]) > 64 << 20, biggest["live_bytes"]
@@ -428,6 +430,7 @@ def main():
         os.chmod(folder, 0o700)
         # Devices of its own: what other tests allocate beside it must not run this one out of memory.
         os.environ["TIDEMARK_SIM_STATE"] = os.path.join(folder, "sim")
+        os.environ["TIDEMARK_JOB"] = JOB
         globals()[sys.argv[1]](folder)
 
 

@@ -169,7 +169,8 @@ std::string Sentence(const v1::Grower& grower, uint64_t now_unix_ns) {
 // Whether the series lies in the memory of which there was none left.
 bool RanOut(const ProcessSnapshot& dead, const SeriesKey& key) {
   const std::string cause = CauseOf(dead);
-  if (cause == "oom_killer") return key.device < 0;
+  const auto memory_class = MemoryClassFromString(key.memory_class);
+  if (cause == "oom_killer") return memory_class && !OnDevice(*memory_class);
   if (cause != "device_out_of_memory") return true;
   const int device = FailingCall(dead)->device;
   return device < 0 ? key.device >= 0 : key.device == device;
