@@ -1,10 +1,10 @@
 #!/usr/bin/env node
 // Takes the screenshots of docs/: screenshots.mjs FOLDER. A job of four ranks, one of which leaks,
-// runs for two minutes first. Other jobs of the machine are left out of the pictures.
+// runs for a minute first. Other jobs of the machine are left out of the pictures.
 import path from 'node:path';
 import { JOB, play } from './scene.mjs';
 
-const RUN_MS = 120_000;
+const RUN_MS = 60_000;
 const [, , out] = process.argv;
 
 await play(async (scene) => {
