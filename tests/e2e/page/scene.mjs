@@ -208,6 +208,11 @@ export async function play(test) {
     await scene.end();
     process.exit(1);
   }, AT_MOST);
+  // It would end the program before the daemon and the job are ended.
+  process.on('unhandledRejection', (error) => {
+    failures += 1;
+    console.log(`FAILED  ${error?.stack}`);
+  });
   let page = true;
   try {
     await scene.startDaemon();
