@@ -60,6 +60,12 @@ std::string Duration(double seconds) {
   return text;
 }
 
+std::string ListOf(const std::set<int>& ranks) {
+  std::string list;
+  for (const int rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  return list;
+}
+
 struct Leaking {
   const ProcessSnapshot* process;
   const detect::Verdict* verdict;
@@ -83,12 +89,11 @@ AlertTexts LeakTexts(const Leaking& leak, std::string summary, const std::string
 
 void AlertBoard::ClaimLeaks(const NodeSnapshot& snapshot, Claims* claims) {
   std::map<std::tuple<std::string, MemoryClass>, std::vector<Leaking>> leaks;
-  std::map<std::string, size_t> worlds;
+  std::map<std::string, std::set<int>> here;
   for (const ProcessSnapshot& process : snapshot.processes) {
     if (!Speaks(process, snapshot)) continue;
     const std::string& job = process.identity.training_job;
-    size_t& world = worlds[job];
-    world = std::max(world, static_cast<size_t>(std::max(1, process.identity.world_size)));
+    here[job].insert(process.identity.rank);
     for (const detect::Verdict& verdict : process.verdicts) {
       if (!detect::RaisesLeakAlert(verdict)) continue;
       leaks[{job, verdict.memory_class}].push_back({&process, &verdict});
@@ -98,21 +103,25 @@ void AlertBoard::ClaimLeaks(const NodeSnapshot& snapshot, Claims* claims) {
     const auto& [job, memory_class] = key;
     std::set<int> ranks;
     for (const Leaking& leak : leaking) ranks.insert(leak.process->identity.rank);
-    const size_t world = worlds[job];
-    if (ranks.size() >= 2 && 2 * ranks.size() >= world) {
+    const size_t neighbours = here[job].size();
+    if (ranks.size() >= 2 && 2 * ranks.size() >= neighbours) {
       const std::string summary = job + " leaks " + Name(memory_class) + " memory on " +
-                                  std::to_string(ranks.size()) + " ranks";
-      (*claims)[JobLabels("TidemarkMemoryLeak", job, memory_class)] = {
-          LeakTexts(leaking.front(), summary, "one of the nodes"), std::chrono::seconds(0)};
+                                  std::to_string(ranks.size()) + " ranks of " + snapshot.node;
+      AlertTexts texts = LeakTexts(leaking.front(), summary, snapshot.node);
+      texts["node"] = snapshot.node;
+      texts["ranks"] = ListOf(ranks);
+      (*claims)[JobLabels("TidemarkMemoryLeak", job, memory_class)] = {std::move(texts),
+                                                                       std::chrono::seconds(0)};
       continue;
     }
     for (const Leaking& leak : leaking) {
       const std::string summary = "Rank " + std::to_string(leak.process->identity.rank) + " of " +
                                   job + " on " + snapshot.node + " leaks " + Name(memory_class) +
-                                  " memory; the other ranks do not";
+                                  " memory" +
+                                  (neighbours > 1 ? "; the other ranks of this node do not" : "");
       (*claims)[RankLabels("TidemarkMemoryLeak", snapshot, *leak.process, *leak.verdict)] = {
           LeakTexts(leak, summary, snapshot.node),
-          world > 1 ? kRankWaits : std::chrono::seconds(0)};
+          neighbours > 1 ? kRankWaits : std::chrono::seconds(0)};
     }
   }
 }
@@ -143,7 +152,7 @@ void AlertBoard::ClaimOutOfMemory(const NodeSnapshot& snapshot, Claims* claims) 
 }
 
 std::vector<Alert> AlertBoard::Update(const NodeSnapshot& snapshot) {
-  const uint64_t now = snapshot.unix_ns;
+  const uint64_t now = snapshot.monotonic_ns;
   Claims claims;
   ClaimLeaks(snapshot, &claims);
   ClaimOutOfMemory(snapshot, &claims);
@@ -157,29 +166,33 @@ std::vector<Alert> AlertBoard::Update(const NodeSnapshot& snapshot) {
       state = states_.emplace(labels, State{}).first;
     }
     State& known = state->second;
-    if (known.true_since_ns == 0 || known.ends_ns != 0) known = State{{}, now, now, 0, 0};
+    if (known.true_since_ns == 0 || known.ended_ns != 0) {
+      known = State{};
+      known.true_since_ns = now;
+    }
     known.true_last_ns = now;
     known.annotations = std::move(claim.annotations);
-    if (known.starts_ns == 0 && now - known.true_since_ns >= Ns(claim.waits)) {
-      known.starts_ns = now;
+    if (known.starts_unix_ns == 0 && now - known.true_since_ns >= Ns(claim.waits)) {
+      known.starts_unix_ns = snapshot.unix_ns;
     }
   }
   std::vector<Alert> alerts;
   for (auto state = states_.begin(); state != states_.end();) {
     State& known = state->second;
     const bool is_true = claims.contains(state->first);
-    if (!is_true && known.starts_ns != 0 && known.ends_ns == 0 &&
-        now - known.true_last_ns >= Ns(kGoesOn)) {
-      known.ends_ns = now;
+    const bool fires = known.starts_unix_ns != 0;
+    if (!is_true && fires && known.ended_ns == 0 && now - known.true_last_ns >= Ns(kGoesOn)) {
+      known.ended_ns = now;
+      // Alertmanager refuses a whole message for one alert that ends before it starts, which it
+      // does when the wall clock is set back.
+      known.ends_unix_ns = std::max(snapshot.unix_ns, known.starts_unix_ns);
     }
-    const bool forgotten = (!is_true && known.starts_ns == 0) ||
-                           (known.ends_ns != 0 && now - known.ends_ns >= Ns(kRemembered));
-    if (forgotten) {
+    if ((!is_true && !fires) || (known.ended_ns != 0 && now - known.ended_ns >= Ns(kRemembered))) {
       state = states_.erase(state);
       continue;
     }
-    if (known.starts_ns != 0) {
-      alerts.push_back({state->first, known.annotations, known.starts_ns, known.ends_ns});
+    if (fires) {
+      alerts.push_back({state->first, known.annotations, known.starts_unix_ns, known.ends_unix_ns});
     }
     ++state;
   }

@@ -4,8 +4,9 @@
 // exactly alertname, training_job, class and scope, and node, rank and site where scope is rank.
 // Names and texts are those of deploy/prometheus/rules: a site uses one of the two paths.
 //
-// A leak that half of the job's ranks share (two at least) is one alert of the job. A rank of a job
-// of many waits a moment, for the others to be confirmed too. What is no longer true goes on for a
+// A leak that half of the job's ranks on this node share (two at least) is one alert of the job;
+// its node and ranks are annotations, so that the alerts of many nodes are one. A rank with
+// neighbours waits a moment, for them to be confirmed too. What is no longer true goes on for a
 // minute, so that nothing flutters.
 //
 // Thread: the tick's. Untrusted: names and texts come from observed processes.
@@ -48,10 +49,11 @@ class AlertBoard {
  private:
   struct State {
     AlertTexts annotations;
-    uint64_t true_since_ns = 0;
+    uint64_t true_since_ns = 0;  // these three: monotonic
     uint64_t true_last_ns = 0;
-    uint64_t starts_ns = 0;  // 0 = still waits
-    uint64_t ends_ns = 0;
+    uint64_t ended_ns = 0;        // 0 = not yet
+    uint64_t starts_unix_ns = 0;  // 0 = still waits
+    uint64_t ends_unix_ns = 0;
   };
   struct Claim {
     AlertTexts annotations;

@@ -17,10 +17,7 @@ using ::testing::StartsWith;
 // A node whose clock the test moves on; each rank leaks fw_live as testing::MakeRank says.
 class AlertBoardTest : public ::testing::Test {
  protected:
-  explicit AlertBoardTest() : node_(testing::MakeNode(4)) {
-    for (ProcessSnapshot& process : node_.processes) process.identity.world_size = 4;
-    KeepLeaksOf({0, 1, 2, 3});
-  }
+  explicit AlertBoardTest() : node_(testing::MakeNode(4)) { KeepLeaksOf({0, 1, 2, 3}); }
 
   void KeepLeaksOf(const std::vector<int>& ranks) {
     for (ProcessSnapshot& process : node_.processes) {
@@ -31,7 +28,9 @@ class AlertBoardTest : public ::testing::Test {
   }
 
   std::vector<Alert> After(std::chrono::seconds time) {
-    node_.unix_ns += static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
+    const auto ns = static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
+    node_.unix_ns += ns;
+    node_.monotonic_ns += ns;
     for (ProcessSnapshot& process : node_.processes) {
       if (process.liveness == Liveness::kAlive) process.last_update_unix_ns = node_.unix_ns;
     }
@@ -58,7 +57,10 @@ TEST_F(AlertBoardTest, ALeakOfAllRanksIsOneAlertOfTheJobWithoutNodeOrRank) {
   EXPECT_THAT(alerts[0].labels,
               ElementsAre(Pair("alertname", "TidemarkMemoryLeak"), Pair("class", "fw_live"),
                           Pair("scope", "job"), Pair("training_job", job)));
-  EXPECT_EQ(alerts[0].annotations.at("summary"), job + " leaks fw_live memory on 4 ranks");
+  EXPECT_EQ(alerts[0].annotations.at("summary"),
+            job + " leaks fw_live memory on 4 ranks of " + node_.node);
+  EXPECT_EQ(alerts[0].annotations.at("node"), node_.node);
+  EXPECT_EQ(alerts[0].annotations.at("ranks"), "0, 1, 2, 3");
   EXPECT_THAT(alerts[0].annotations.at("description"), StartsWith("Allocated at model.py:"));
   EXPECT_EQ(alerts[0].annotations.at("slope"), "8.00 MiB per step");
   EXPECT_EQ(alerts[0].annotations.at("runbook_url"), "docs/runbooks/tensors-kept.md");
@@ -89,10 +91,29 @@ TEST_F(AlertBoardTest, RanksThatAreConfirmedSecondsApartAreTheJobsAlone) {
   }
 }
 
-TEST_F(AlertBoardTest, RanksOfAJobThatGoesOnElsewhereAreToldOneByOne) {
-  for (ProcessSnapshot& process : node_.processes) process.identity.world_size = 64;
-  After(seconds(1));
-  EXPECT_THAT(After(seconds(15)), SizeIs(4));
+TEST_F(AlertBoardTest, AlertsOfOneLeakFromTwoNodesAreEqualAndOneOfARankIsNot) {
+  const AlertTexts here = After(seconds(1)).at(0).labels;
+  node_.node = "node-8";
+  for (ProcessSnapshot& process : node_.processes) process.identity.rank += 4;
+  AlertBoard other;
+  EXPECT_EQ(Leaks(other.Update(node_)).at(0).labels, here);
+  node_.processes.resize(1);
+  AlertBoard third;
+  const std::vector<Alert> alone = Leaks(third.Update(node_));
+  ASSERT_THAT(alone, SizeIs(1)) << "nobody to wait for";
+  EXPECT_EQ(alone[0].labels.at("scope"), "rank");
+}
+
+TEST_F(AlertBoardTest, AWallClockThatIsSetBackNeitherEndsNorSpoilsAnAlert) {
+  ASSERT_THAT(After(seconds(1)), SizeIs(1));
+  node_.unix_ns -= 3'600'000'000'000u;
+  EXPECT_EQ(After(seconds(1))[0].ends_unix_ns, 0u);
+  KeepLeaksOf({});
+  EXPECT_EQ(After(seconds(59))[0].ends_unix_ns, 0u);
+  const std::vector<Alert> ended = After(seconds(1));
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_GE(ended[0].ends_unix_ns, ended[0].starts_unix_ns);
+  EXPECT_NE(ended[0].ends_unix_ns, 0u);
 }
 
 TEST_F(AlertBoardTest, AnAlertOutlivesAMomentWithoutItAndEndsAfterAMinute) {
@@ -156,10 +177,12 @@ TEST_F(AlertBoardTest, MemoryThatRunsOutWithinTheHourIsTheJobsAlert) {
 
 TEST_F(AlertBoardTest, MoreAlertsThanTheBoundAreLeftOutAndCounted) {
   const ProcessSnapshot rank = node_.processes[0];
-  node_.processes.assign(AlertBoard::kMost + 10, rank);
+  node_.processes.assign(3 * (AlertBoard::kMost + 10), rank);
   for (size_t i = 0; i < node_.processes.size(); ++i) {
     node_.processes[i].identity.rank = static_cast<int>(i);
-    node_.processes[i].identity.world_size = 1 << 20;
+    // Two of three of them are steady: none of this is the job's.
+    node_.processes[i].verdicts[0].state =
+        i % 3 == 0 ? detect::VerdictState::kConfirmed : detect::VerdictState::kSteady;
   }
   After(seconds(1));
   EXPECT_LE(After(seconds(60)).size(), AlertBoard::kMost);

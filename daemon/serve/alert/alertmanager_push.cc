@@ -105,6 +105,7 @@ bool AlertmanagerPush::AwaitWork(steady_clock::time_point due, bool changes_coun
 }
 
 void AlertmanagerPush::Run() {
+  const std::chrono::seconds most_backoff = std::min(resend_, kMostBackoff);
   std::chrono::seconds backoff{0};
   auto due = steady_clock::now() + resend_;
   while (AwaitWork(due, backoff.count() == 0)) {
@@ -135,7 +136,7 @@ void AlertmanagerPush::Run() {
     // Once an outage, not once a try.
     if (state_.reason.empty()) spdlog::warn("no alerts: {}", sent.error().ToString());
     state_.reason = sent.error().ToString();
-    backoff = std::clamp(2 * backoff, std::chrono::seconds(1), kMostBackoff);
+    backoff = std::clamp(2 * backoff, std::chrono::seconds(1), most_backoff);
     due = steady_clock::now() + backoff;
   }
 }

@@ -4,7 +4,7 @@
 // queue that could grow, and a lost message is made good by the next. It is sent when an alert
 // starts or ends and again every `resend`; Alertmanager lets an alert end by itself when nothing
 // is heard of it for four times that long (the daemon died). A failure is tried again after
-// 1, 2, 4 ... 30 s, with what is true then.
+// 1, 2, 4 ... 30 s, but within `resend`, with what is true then.
 //
 // Thread: Offer, state and Stop from the owner's; a thread of its own does the sending.
 #pragma once
@@ -37,6 +37,7 @@ std::string ToAlertmanagerJson(const std::vector<Alert>& alerts, uint64_t now_un
 
 class AlertmanagerPush {
  public:
+  // `resend` is a second at least.
   AlertmanagerPush(HttpUrl url, std::chrono::seconds resend);
   ~AlertmanagerPush();
 

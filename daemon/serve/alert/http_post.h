@@ -1,5 +1,6 @@
-// One HTTP/1.1 POST over plain TCP, that never takes longer than it may and ends at once when asked
-// to. Untrusted: what the server answers; only its status line is read.
+// One HTTP/1.1 POST over plain TCP, that takes no longer than it may and ends at once when asked
+// to; the look-up of a name alone takes as long as the resolver does. Untrusted: what the server
+// answers; only its status line is read.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,7 @@ namespace tidemark::serve {
 struct HttpUrl {
   std::string host;
   std::string port = "80";
-  std::string path = "/";  // without a final slash, but for "/" alone
+  std::string path;  // "/prefix" or empty: never a final slash
 };
 
 // "http://alerts.example:9093", "http://[::1]:9093/prefix". https is refused with a hint.
