@@ -1,5 +1,5 @@
 // What each reading command prints for a snapshot, as pure functions: tests call them with
-// snapshots made by hand, `top` and `run` reuse them.
+// snapshots made by hand, `run` reuses them.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,6 @@ Json SkewJson(const v1::Snapshot& snapshot);
 
 std::string PostmortemsText(const v1::ListPostmortemsResponse& list);
 std::string PostmortemText(const v1::Postmortem& message, const Ink& ink);
-
-std::string TopText(const v1::Snapshot& snapshot, size_t sites, const Ink& ink);
 
 std::string DoctorText(const v1::Snapshot& snapshot, const Ink& ink);
 

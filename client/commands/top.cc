@@ -1,18 +1,20 @@
-// tidemark top: who holds what, refreshed with every tick; plain lines when not on a terminal.
+// tidemark top: who holds what, refreshed with every tick; plain lines when not on a terminal, or
+// where so many are asked for.
 #include <ctime>
 #include <memory>
 
 #include "client/commands/commands.h"
 #include "client/commands/render.h"
 #include "client/rank_view.h"
-#include "client/report_tables.h"
+#include "client/top_screen.h"
 #include "client/units.h"
 #include "client/verdict_view.h"
 
 namespace tidemark::client {
 namespace {
 
-constexpr size_t kTopSites = 10;
+// A process; what one drills down to.
+constexpr int kTopSites = 100;
 
 struct Options {
   SourceOptions source;
@@ -52,7 +54,15 @@ int Run(Context& context, const Options& options) {
   if (!connection) return Fail(context, connection.error(), kNoDaemon);
   v1::GetSnapshotRequest request;
   request.set_omit_steps(true);
-  request.set_max_sites(static_cast<int>(kTopSites));
+  request.set_max_sites(kTopSites);
+  if (context.out_is_terminal && !options.source.json && options.count == 0 && CanDrawTop()) {
+    RunTopScreen(std::move(*connection),
+                 {.connect = [&] { return options.source.Connect(context); },
+                  .request = request,
+                  .choose = [&](v1::Snapshot& snapshot) { options.source.Choose(snapshot); },
+                  .interval_seconds = options.interval_seconds});
+    return kOk;
+  }
 
   uint64_t shown = 0;
   uint64_t next_ns = 0;
@@ -66,9 +76,6 @@ int Run(Context& context, const Options& options) {
         if (options.source.json) {
           context.out << ToJson(snapshot).dump(-1, ' ', false, Json::error_handler_t::replace)
                       << std::endl;
-        } else if (context.out_is_terminal) {
-          // Home, the text, then clear what an earlier, longer screen left below.
-          context.out << "\033[H\033[J" << TopText(snapshot, kTopSites, context.ink) << std::flush;
         } else {
           context.out << PlainLines(snapshot) << std::flush;
         }
@@ -80,28 +87,11 @@ int Run(Context& context, const Options& options) {
 
 }  // namespace
 
-std::string TopText(const v1::Snapshot& snapshot, size_t sites, const Ink& ink) {
-  const std::vector<const v1::Process*> processes = ByRank(snapshot);
-  std::string text = "tidemark top  " + ClockText(snapshot.unix_ns()) + "  " +
-                     Printable(snapshot.node()) + "  tick " +
-                     std::to_string(snapshot.tick_ns() / 1000) + " us  daemon " +
-                     FormatBytes(snapshot.daemon_rss_bytes()) + "\n\n";
-  text += processes.empty() ? "No process uses a GPU or belongs to a training job.\n"
-                            : PsText(snapshot, ink);
-  for (const VerdictGroup& group : GroupVerdicts(processes)) {
-    text += "\n" + Headline(group, processes.size(), ink);
-    const std::string slope = SlopeText(*group.verdict);
-    if (!slope.empty()) text += "  " + slope;
-  }
-  const std::vector<SiteRow> rows = FoldSites(processes, At::kNow);
-  if (!rows.empty()) text += "\n\n" + SitesTable(rows, sites).Text();
-  return text;
-}
-
 void AddTop(CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = line.Add("top", "Who holds what, refreshed; plain lines into a pipe",
-                               [options](Context& context) { return Run(context, *options); });
+  CLI::App* command =
+      line.Add("top", "Who holds what, live: sort, filter, trends, sites; lines into a pipe",
+               [options](Context& context) { return Run(context, *options); });
   command->add_option("--socket", options->source.socket, "Ask the daemon on this socket");
   command->add_flag("--json", options->source.json, "Print one JSON object a line");
   command->add_option("--rank", options->source.rank, "Only this rank");
@@ -109,7 +99,7 @@ void AddTop(CommandLine& line) {
   command->add_option("--job", options->source.job, "Only this training job");
   command->add_option("--interval", options->interval_seconds, "Seconds between two refreshes")
       ->check(CLI::Range(0.1, 3600.0));
-  command->add_option("-n,--count", options->count, "End after this many refreshes");
+  command->add_option("-n,--count", options->count, "Print this many refreshes as lines, then end");
 }
 
 }  // namespace tidemark::client
