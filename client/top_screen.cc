@@ -167,16 +167,14 @@ std::optional<TopKey> KeyOf(int key) {
 
 }  // namespace
 
-bool CanDrawTop() {
+bool RunTopScreen(Connection* first, const TopFeed& feed) {
   const char* term = std::getenv("TERM");
-  return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 && term != nullptr &&
-         std::strcmp(term, "dumb") != 0;
-}
-
-void RunTopScreen(Connection first, const TopFeed& feed) {
+  const bool drawable = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 &&
+                        term != nullptr && std::strcmp(term, "dumb") != 0;
   std::setlocale(LC_CTYPE, "");
+  SCREEN* const screen = drawable ? newterm(nullptr, stdout, stdin) : nullptr;
+  if (screen == nullptr) return false;
   const bool unicode = std::strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-  initscr();  // an unknown TERM ends the program here, with words
   cbreak();
   noecho();
   keypad(stdscr, TRUE);
@@ -191,7 +189,7 @@ void RunTopScreen(Connection first, const TopFeed& feed) {
   }
 
   Mailbox mailbox;
-  std::thread feeder([&, connection = Result<Connection>(std::move(first))]() mutable {
+  std::thread feeder([&, connection = Result<Connection>(std::move(*first))]() mutable {
     Feed(std::move(connection), feed, mailbox);
   });
   TopView view(unicode);
@@ -204,6 +202,7 @@ void RunTopScreen(Connection first, const TopFeed& feed) {
     if (mailbox.MoveTo(view) || known || key == KEY_RESIZE) Draw(view);
   }
   endwin();
+  delscreen(screen);
   mailbox.Stop();
   // The stream notices with the next tick. One that has stopped would never come.
   if (!mailbox.WaitFinished(2s)) {
@@ -211,6 +210,7 @@ void RunTopScreen(Connection first, const TopFeed& feed) {
     ::_exit(0);
   }
   feeder.join();
+  return true;
 }
 
 }  // namespace tidemark::client

@@ -17,10 +17,8 @@ struct TopFeed {
   double interval_seconds = 1;
 };
 
-// Whether standard input and output are a terminal that ncurses can use.
-bool CanDrawTop();
-
-// Until the reader quits. `first` is a connection that works.
-void RunTopScreen(Connection first, const TopFeed& feed);
+// Until the reader quits. `first` is a connection that works; it is taken over. False, with nothing
+// drawn and nothing taken, where standard input and output are no terminal that ncurses knows.
+bool RunTopScreen(Connection* first, const TopFeed& feed);
 
 }  // namespace tidemark::client

@@ -272,7 +272,7 @@ std::string TopView::Trend(const v1::Process& process) const {
     // Noise below a hundredth of what is held is drawn flat.
     const int64_t span = std::max<int64_t>(std::max(*high - *low, *high / 100), 1);
     const auto level = static_cast<size_t>((bytes - *low) * 7 / span);
-    text += (unicode_ ? kBlocks : kAscii)[std::min<size_t>(level, 7)];
+    text += (unicode_ ? kBlocks : kAscii)[level < 7 ? level : 7];
   }
   return text;
 }

@@ -55,14 +55,12 @@ int Run(Context& context, const Options& options) {
   v1::GetSnapshotRequest request;
   request.set_omit_steps(true);
   request.set_max_sites(kTopSites);
-  if (context.out_is_terminal && !options.source.json && options.count == 0 && CanDrawTop()) {
-    RunTopScreen(std::move(*connection),
-                 {.connect = [&] { return options.source.Connect(context); },
-                  .request = request,
-                  .choose = [&](v1::Snapshot& snapshot) { options.source.Choose(snapshot); },
-                  .interval_seconds = options.interval_seconds});
-    return kOk;
-  }
+  const TopFeed feed = {.connect = [&] { return options.source.Connect(context); },
+                        .request = request,
+                        .choose = [&](v1::Snapshot& snapshot) { options.source.Choose(snapshot); },
+                        .interval_seconds = options.interval_seconds};
+  const bool asks_for_lines = !context.out_is_terminal || options.source.json || options.count > 0;
+  if (!asks_for_lines && RunTopScreen(&*connection, feed)) return kOk;
 
   uint64_t shown = 0;
   uint64_t next_ns = 0;
