@@ -66,12 +66,23 @@ class HostSourceTest : public testing::Test {
     auto target = Watched(TIDEMARK_HOST_TRUTH, scenario);
     const auto told = target->Go();
     ASSERT_FALSE(told.empty());
-    std::this_thread::sleep_for(milliseconds(1300));  // closed rings are looked for once a second
-    const BpfProcess process = ProcessOf(target->pid());
+    BpfProcess process;
     std::map<std::string, BpfTotal> totals;
-    for (const BpfTotal& total : process.totals) {
-      totals[std::string(ToString(total.memory_class))] = total;
-    }
+    // Closed rings are looked for once a second, and a busy machine is late to read them.
+    Eventually(
+        [&] {
+          process = ProcessOf(target->pid());
+          totals.clear();
+          for (const BpfTotal& total : process.totals) {
+            totals[std::string(ToString(total.memory_class))] = total;
+          }
+          return std::ranges::all_of(told, [&](const auto& entry) {
+            const auto& [name, truth] = entry;
+            return totals[name].live_bytes == truth.live_bytes &&
+                   totals[name].allocated_bytes == truth.allocated_bytes;
+          });
+        },
+        milliseconds(30000));
     for (const auto& [name, truth] : told) {
       SCOPED_TRACE(name);
       EXPECT_EQ(totals[name].live_bytes, truth.live_bytes);
