@@ -53,6 +53,20 @@ class Terminal:
                 except OSError:  # the program has ended
                     assert re.search(pattern, self.drawn), (pattern, self.drawn[-3000:])
 
+    def wait_for_screen(self, shows, without):
+        """Of a screen that is drawn anew: between two snapshots only what changed is."""
+        end = time.monotonic() + PATIENCE
+        rows = 24
+        while not (re.search(shows, self.drawn) and not re.search(without, self.drawn)):
+            assert time.monotonic() < end, (shows, self.drawn[-3000:])
+            self.drawn = b""
+            rows = 30 if rows == 24 else 24
+            self.resize(rows, 120)
+            pause = time.monotonic() + 1
+            while time.monotonic() < pause:
+                if select.select([self.fd], [], [], 0.1)[0]:
+                    self.drawn += os.read(self.fd, 65536)
+
     def status(self):
         """The exit status, whatever is still drawn on the way out."""
         end = time.monotonic() + PATIENCE
@@ -104,17 +118,14 @@ def main():
             terminal.wait_for(rb"simtrain\.py")
             terminal.press(b"\x1b")
             terminal.press(b"\x1b")
-            terminal.resize(12, 60)
-            os.kill(terminal.pid, signal.SIGWINCH)
-            terminal.wait_for(rb"rank 1")
+            terminal.wait_for_screen(rb"rank 0[\s\S]*rank 1|rank 1[\s\S]*rank 0", rb"simtrain\.py")
 
             # The daemon goes and comes back.
             daemon.kill()
             daemon.wait()
             terminal.wait_for(rb"daemon is gone")
             daemon = start_daemon(folder)
-            terminal.press(b"s")
-            terminal.wait_for(rb"rank [01]")
+            terminal.wait_for_screen(rb"rank [01]", rb"daemon is gone")
             terminal.press(b"q")
             assert terminal.status() == 0
             assert LEAVE_FULL_SCREEN in terminal.drawn, terminal.drawn[-200:]
